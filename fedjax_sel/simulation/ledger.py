@@ -49,10 +49,10 @@ class Ledger(NamedTuple):
 
 
 def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
-    """Return the ledger of the counted events, in exact integers.
+    """Return the ledger of the counted events, NumPy arrays [seeds, rounds, ...], in exact integers.
 
     Args:
-        events: NumPy arrays [seeds, rounds, ...].
+        events: the counts.
         num_params: trained parameters of the model, P.
         floats_per_answer: length of one answer to each request, in floats.
         num_carried: non-trained numbers that travel with every model.

@@ -97,12 +97,7 @@ def of_problem(problem: Problem) -> Setting:
 
 
 def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
-    """Return the seconds per round that selection takes on this machine, all replicates together.
-
-    Args:
-        experiment: an experiment or a configuration.
-        budget_seconds: limit on the timed seconds.
-    """
+    """Return the seconds per round that selection takes on this machine, all replicates together."""
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 
 
@@ -113,13 +108,8 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
         setting: the strategy and the problem sizes.
         budget_seconds: limit on the timed seconds; no call starts after it. Each call runs ten rounds. A shorter last
             call would need another program and is left out.
-        most_bytes: limit in bytes, for state and facts together and for the whole program.
-
-    Returns:
-        The cost.
-
-    Raises:
-        MemoryError: the limit is exceeded; nothing of that size was allocated.
+        most_bytes: limit in bytes, for state and facts together and for the whole program; beyond it, a MemoryError is
+            raised before anything of that size is allocated.
     """
     key = jax_settings.key(0)
     initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
@@ -215,9 +205,9 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        queried = (
-            reachable if ids is None else ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
-        )
+        queried = reachable
+        if ids is not None:
+            queried = ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
             info = protocol.entered(info, request.kind, values, queried & request.when.due(round))
@@ -230,16 +220,10 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     selection_state = protocol.ask_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
-    outcome = Outcome(
-        updates=updates,
-        losses_before=losses[0],
-        losses_after=losses[1],
-        step=jax.tree.map(lambda leaf: leaf[0], updates),
-        finite=jnp.ones((setting.num_selected,), bool),
-        metrics=_metrics(strategy, level),
-        path_lengths=jnp.full((setting.num_selected,), 0.1),
-        subset_loss=protocol.stand_in(strategy, losses[1]),
-    )
+    step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
+    metrics, lengths = _metrics(strategy, level), jnp.full((setting.num_selected,), 0.1)
+    subset_loss = protocol.stand_in(strategy, losses[1])
+    outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection
 

@@ -26,15 +26,7 @@ from fedjax_sel.training.schedule import LocalWork
 
 
 def depend_on(value: jax.Array, tree: Any) -> jax.Array:
-    """Return a value unchanged, with a data dependency on all leaves of a tree on CPUs.
-
-    Args:
-        value: float32 scalar.
-        tree: pytree of floats.
-
-    Returns:
-        The same value, bit for bit.
-    """
+    """Return a float32 scalar unchanged, bit for bit, with a data dependency on all leaves of a tree on CPUs."""
     if jax.default_backend() != "cpu":
         return value
 
@@ -49,42 +41,28 @@ def depend_on(value: jax.Array, tree: Any) -> jax.Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-# Random draws of a client's steps, such as dropout, drawn for all steps at once before the first.
-#
-# XLA compiles a random generator to a loop of small operations. On a CPU, that loop costs as much as a layer of a small
-# network in each step. The draws are the same either way.
+# Random numbers, such as dropout's, are drawn for all steps at once. XLA compiles a random generator to a loop of small
+# operations, which costs as much as a layer of a small network in each step on a CPU.
 
 
 MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
 
 
 def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
-    """Return the function from a step's index to its random draws.
-
-    Args:
-        model: the network.
-        work: number of local steps, and their batches.
-        key: a client's key in a round; consumed.
-    """
+    """Return the function from a step's index to its random draws; `key` is a client's key in a round, consumed."""
 
     def of_step(index: jax.Array) -> Draws:
         return model.draw(jax.random.fold_in(key, index), work.batch_size)
 
-    one = jax.tree.leaves(jax.eval_shape(of_step, jnp.int32(0)))
-    if (
-        not one
-        or work.equal_steps is None
-        or work.equal_steps * sum(leaf.size * leaf.dtype.itemsize for leaf in one) > MOST_BYTES
-    ):
+    step_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(of_step, jnp.int32(0))))
+    if not step_bytes or work.equal_steps is None or work.equal_steps * step_bytes > MOST_BYTES:
         return of_step
     ahead = jax.vmap(of_step)(jnp.arange(work.equal_steps))
     # Without the barrier, XLA would index the table again for each unit that uses a draw.
     return lambda index: lax.optimization_barrier(jax.tree.map(lambda leaf: leaf[index], ahead))
 
 
-# Gradient accumulation over micro-batches.
-#
-# The activations of a whole batch in a convolutional network exceed a core's cache many times.
+# Micro-batches: the activations of a whole batch in a convolutional network exceed a core's cache many times.
 
 
 def of_batch(
@@ -104,7 +82,7 @@ def of_batch(
         micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
 
     Returns:
-        The gradient in the pytree of the model, the losses [B] of the unmasked examples, and the new non-trained state.
+        The gradient, the losses [B] of the unmasked examples, and the new non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -174,29 +152,12 @@ def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
 
 
 def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any) -> jax.Array:
-    """Return the loss of each example outside training, float32 [B].
-
-    Args:
-        model: the network.
-        task: the loss.
-        weights: the network's weights.
-        inputs: [B, ...].
-        targets: [B, ...].
-    """
+    """Return the loss of each example outside training, float32 [B], for inputs and targets [B, ...]."""
     return task.losses(model.apply(weights, inputs, None).prediction, targets)
 
 
 def mean_loss(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any, counts: jax.Array) -> jax.Array:
-    """Return the mean loss over the unmasked examples outside training, a scalar.
-
-    Args:
-        model: the network.
-        task: the loss.
-        weights: the network's weights.
-        inputs: [B, ...].
-        targets: [B, ...].
-        counts: mask of the examples that count, bool [B].
-    """
+    """Return the mean loss outside training over the examples [B, ...] with `counts`, bool [B]; a scalar."""
     losses = example_losses(model, task, weights, inputs, targets)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
@@ -319,20 +280,11 @@ def train_and_report(
 def coefficient(
     trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array, unit: optax.OptState
 ) -> tuple[jax.Array, optax.OptState]:
-    """Return FedNova's |a|_1: a client's displacement in learning rates if every gradient is one.
+    """Return FedNova's |a|_1, a client's displacement in learning rates if every gradient is one, and the new `unit`.
 
     The client's optimizer takes the same steps on a single weight that starts at zero. For SGD, |a|_1 is the number of
-    steps. If the optimizer's state persists between rounds, so does `unit`: gradients of earlier rounds still move the
-    client, and count.
-
-    Args:
-        trainer: static configuration.
-        steps: number of local steps.
-        learning_rate: the round's learning rate.
-        unit: state of the optimizer on the single weight before the steps.
-
-    Returns:
-        |a|_1, a scalar, and the optimizer's state after the steps.
+    steps. If the optimizer's state persists between rounds, so does `unit`, its state on that weight: gradients of
+    earlier rounds still move the client, and count.
     """
     zero = jnp.zeros(())
     memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))
@@ -348,21 +300,11 @@ def coefficient(
 
 
 def mean_over(
-    trainer: Trainer,
-    federation: Federation,
-    segment: Segment,
-    function: Callable[[jax.Array, jax.Array, jax.Array], Any],
+    trainer: Trainer, federation: Federation, segment: Segment, function: Callable[[Any, Any, jax.Array], Any]
 ) -> Any:
     """Return the mean of a function over a client's examples, computed block by block in float32.
 
-    Args:
-        trainer: static configuration.
-        federation: the data.
-        segment: the client's examples.
-        function: (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
-
-    Returns:
-        The pytree of means.
+    `function` is (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
     """
     block = trainer.evaluation_block
 

@@ -130,9 +130,6 @@ def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
 
     Args:
         mu: coefficient of the proximal term, at least 0; the paper uses 0.001, 0.01, 0.1 and 1.
-
-    Raises:
-        UserError: mu is negative or not finite.
     """
     return FederatedOptimizer("fedprox", gradient=proximal(mu))
 
@@ -182,9 +179,6 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 
     Args:
         mu: coefficient of a proximal term, at least 0.
-
-    Raises:
-        UserError: mu is negative or not finite.
     """
 
     def report(finished: Finished, memory: Memory) -> Report:
@@ -238,13 +232,7 @@ def scaffold() -> FederatedOptimizer:
         return jax.tree.map(jnp.zeros_like, params)
 
     return FederatedOptimizer(
-        "scaffold",
-        gradient=gradient,
-        report=report,
-        init_own=zeros,
-        init_shared=zeros,
-        vectors_down=1,
-        vectors_up=1,
+        "scaffold", gradient, report, init_own=zeros, init_shared=zeros, vectors_down=1, vectors_up=1
     )
 
 
@@ -260,8 +248,6 @@ def scaffold() -> FederatedOptimizer:
 #
 # v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
 # `--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
-#
-# The optimizers are Optax gradient transformations of the pseudo-gradient -Delta.
 
 
 ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
@@ -279,19 +265,11 @@ class FedOptState(NamedTuple):
 def scale_by_fedopt(
     second_moment: SecondMoment, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
-    """Scale to the direction m / (sqrt(v) + tau) of the paper.
-
-    Args:
-        second_moment: update rule of v.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        tau: adaptivity; v starts at tau^2.
-    """
+    """Scale to the direction m / (sqrt(v) + tau) of the paper; `beta1` and `beta2` are the decays of m and v."""
 
     def init(params: optax.Params) -> FedOptState:
-        return FedOptState(
-            jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
-        )
+        second = jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
+        return FedOptState(jax.tree.map(jnp.zeros_like, params), second)
 
     def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
         del params
@@ -302,19 +280,6 @@ def scale_by_fedopt(
     return optax.GradientTransformation(init, update)
 
 
-def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    del beta2
-    return v + squared
-
-
-def _adam(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    return beta2 * v + (1 - beta2) * squared
-
-
-def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    return v - (1 - beta2) * squared * jnp.sign(v - squared)
-
-
 def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
     """Build FedAvgM: SGD with momentum on the server.
 
@@ -322,9 +287,6 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: flo
         momentum: beta, in [0, 1).
         nesterov: whether to use Nesterov momentum.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: the momentum or the learning rate is out of range.
     """
     _share("momentum", momentum)
     _positive("learning_rate", learning_rate)
@@ -341,11 +303,8 @@ def fedadagrad(
         beta1: decay of the first moment, in [0, 1); the paper uses 0.
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
-    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
+    return _adaptive("fedadagrad", lambda v, squared, beta2: v + squared, beta1, 0.0, tau, learning_rate)
 
 
 def fedadam(
@@ -358,11 +317,12 @@ def fedadam(
         beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
-    return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
+
+    def second_moment(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+        return beta2 * v + (1 - beta2) * squared
+
+    return _adaptive("fedadam", second_moment, beta1, beta2, tau, learning_rate)
 
 
 def fedyogi(
@@ -375,11 +335,12 @@ def fedyogi(
         beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
-    return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
+
+    def second_moment(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+        return v - (1 - beta2) * squared * jnp.sign(v - squared)
+
+    return _adaptive("fedyogi", second_moment, beta1, beta2, tau, learning_rate)
 
 
 def _adaptive(
@@ -439,9 +400,6 @@ def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
         **hyperparameters: keyword arguments of the optimizer's factory; values may be strings, as on a command line.
-
-    Raises:
-        UserError: the name or a parameter is invalid; the message says how to fix it.
     """
     return REGISTRY.make(name, **hyperparameters)
 

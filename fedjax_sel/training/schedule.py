@@ -13,8 +13,7 @@ from fedjax_sel.errors import UserError
 #
 # The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
 # (word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash,
-# so each example occurs exactly once. The usual way, sorting random numbers, is slow on a CPU (see
-# benchmarks/shuffle.py).
+# so each example occurs exactly once. Sorting random numbers is slow on a CPU (see benchmarks/shuffle.py).
 
 
 PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
@@ -28,26 +27,18 @@ class Order(NamedTuple):
 
 
 def order(key: jax.Array, size: jax.Array) -> Order:
-    """Draw the order of n examples; it divides by n once here, since division is slow, and not per position.
-
-    Args:
-        key: consumed.
-        size: n, int32 scalar, at least 1.
-    """
+    """Draw the order of n examples, n >= 1; it divides by n once here, since division is slow, and not per position."""
     words = jax.random.bits(key, (PASSES, 2), jnp.uint32)
     return Order(words[:, 0] % size.astype(jnp.uint32), words[:, 1])
 
 
 def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
-    """Return the example at each index of the order; a bijection on 0..size-1.
+    """Return the example at each index of the order, int32 [...]; a bijection on 0..size-1.
 
     Args:
         drawn: one order for all indices, or one per index.
         index: int32 [...], from 0 to size - 1.
         size: n, int32 scalar, at least 1.
-
-    Returns:
-        Positions of examples, int32 [...].
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
@@ -118,12 +109,7 @@ _EPOCHS = 2  # folded into a client's key of a round; 0 is the order, 1 dropout
 
 
 def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
-    """Return a client's number of epochs E in a round; 0 with `local_steps`.
-
-    Args:
-        work: the local work.
-        key: this client's key in this round.
-    """
+    """Return a client's number of epochs E in a round from its key there; 0 with `local_steps`."""
     if work.epochs is None:
         return 0
     low, high = work.epochs
@@ -150,23 +136,13 @@ def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> j
 
 
 def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
-    """Draw the orders of a client's passes in a round; pass e depends on (key, e) alone.
-
-    Returns:
-        Leaves [max_passes, shuffle.PASSES].
-    """
+    """Draw the orders of a client's passes in a round, [max_passes, PASSES]; pass e depends on (key, e) alone."""
     keys = jax.vmap(lambda e: jax.random.fold_in(key, e))(jnp.arange(work.max_passes))
     return jax.vmap(lambda key: order(key, size))(keys)
 
 
 def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the examples of a step.
-
-    Args:
-        work: the local work.
-        drawn: the client's orders.
-        step: index of the step, from 0.
-        size: number of the client's training examples, n.
+    """Return the examples of the step with index `step`, from 0, of a client with `size` training examples.
 
     Returns:
         Positions among the client's training examples, int32 [B], and the mask of the positions that count, bool [B].

@@ -14,7 +14,7 @@ from fedjax_sel.models.core import Weights
 def cohort_weights(
     rule: str, sizes: jax.Array, mask: jax.Array, total: jax.Array | int, inclusion: jax.Array | None = None
 ) -> jax.Array:
-    """Return the aggregation weights of a cohort, zero for masked places.
+    """Return the aggregation weights of a cohort, float32 [K], zero for masked places.
 
     The rules are:
 
@@ -30,9 +30,6 @@ def cohort_weights(
         mask: clients whose report counts, bool [K].
         total: training examples of all clients.
         inclusion: expected number of reports per client of the cohort, float32 [K]; for `unbiased` only.
-
-    Returns:
-        float32 [K].
     """
     if rule == "uniform":
         return renormalise(jnp.ones_like(sizes, jnp.float32), mask)
@@ -98,16 +95,9 @@ def mass_above_one(weights: jax.Array) -> jax.Array:
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):
-    """Take one server step.
+    """Take one server step; return the new model and the new state.
 
-    Args:
-        server: the server's optimizer; its gradient is minus the mean update, so SGD(1.0) is plain averaging.
-        state: the optimizer's state.
-        params: the global model.
-        mean_update: the cohort's mean update, from `FederatedOptimizer.combine`.
-
-    Returns:
-        The new model and the new state.
+    The gradient of `server` is minus the mean update, so SGD(1.0) is plain averaging.
     """
     pseudo_gradient = jax.tree.map(jnp.negative, mean_update)
     change, state = server.update(pseudo_gradient, state, params)
@@ -121,18 +111,7 @@ def step_if_any_report(
     mean_update: Params,
     arrived: jax.Array,
 ):
-    """Take a server step if any report arrived; otherwise momentum or decay alone would move the model.
-
-    Args:
-        server: the server's optimizer, see `step`.
-        state: the optimizer's state.
-        params: the global model.
-        mean_update: the cohort's mean update; zero without any report.
-        arrived: whether any report arrived, bool scalar.
-
-    Returns:
-        The new model and the new state.
-    """
+    """Take a server step if any report arrived; otherwise momentum or decay alone would move the model."""
     stepped = step(server, state, params, mean_update)
     return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))
 
@@ -146,14 +125,8 @@ def new_model(
 ) -> tuple[Weights, optax.OptState]:
     """Return the global model after a round, and the server optimizer's state.
 
-    Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer.
-
-    Args:
-        server: the server's optimizer of the trained weights, see `step`.
-        state: the optimizer's state.
-        weights: the global model.
-        mean_update: the cohort's mean update; zero without any report.
-        arrived: whether any report arrived, bool scalar.
+    Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer. The
+    mean update is zero without any report; `arrived` is a bool scalar.
     """
     trained, state = step_if_any_report(server, state, weights.trained, mean_update.trained, arrived)
     return Weights(trained, jax.tree.map(jnp.add, weights.carried, mean_update.carried)), state

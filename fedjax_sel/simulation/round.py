@@ -20,20 +20,7 @@ from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.evaluation import Reports, evaluate_for_strategy, subsets
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.recording import record
-from fedjax_sel.simulation.state import (
-    Bill,
-    Carry,
-    Cohort,
-    Plan,
-    Records,
-    RoundContext,
-    ServerStep,
-    Sums,
-    ToTrain,
-    Trained,
-    UncheckedIds,
-    to_train,
-)
+from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
@@ -126,7 +113,9 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     of_select = jax.vmap(lambda stream: keys.of_round(stream, round))(context.streams.selection)
     of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
-    def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
+    def serve(
+        info: Information, bill: state.Bill, who: str, ids: jax.Array | None = None
+    ) -> tuple[Information, state.Bill]:
         return facts.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
 
     bill = facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests))
@@ -142,7 +131,7 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     if available is not None:  # an unavailable client does not train, even if the strategy selected it
         selection = selection._replace(mask=selection.mask & jnp.take_along_axis(available, selection.ids, axis=1))
     arrives = availability.arrives(plan.report_failure_rate, context.streams, round, selection.ids, selection.mask)
-    named = UncheckedIds(answer.ids, selection.mask, candidates)
+    named = state.UncheckedIds(answer.ids, selection.mask, candidates)
     return Cohort(named, selection, selection._replace(mask=arrives)), selection_state
 
 
@@ -197,7 +186,7 @@ def train_cohorts(
     keep_updates = reads.updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
-    def train(shared: ToTrain, job):
+    def train(shared: state.ToTrain, job):
         replicate, who, key, arrives = job
         federation, received = shared.federation, shared.received(replicate)
         kept = shared.kept(replicate, who)
@@ -227,7 +216,9 @@ def train_cohorts(
     jobs = (replicates, clients, job_keys, arriving.reshape(-1))
     num_clients = context.federation.starts.shape[1]
     factors = Sums(weights, jnp.where(arriving, 1.0 / num_clients, 0.0))
-    of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
+    of_jobs, sums = devices.spread_and_add(
+        plan.mesh, train, state.to_train(context), jobs, plan.clients_at_once, factors
+    )
     trained: Trained = devices.unflatten(of_jobs, num_replicates)
     if not keep_updates:
 

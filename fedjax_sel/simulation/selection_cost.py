@@ -24,19 +24,8 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation import ledger
-from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import (
-    Env,
-    Evaluation,
-    Fact,
-    Information,
-    Outcome,
-    Selection,
-    ServerMetrics,
-    Strategy,
-    Unrequested,
-    keep_state,
-)
+from fedjax_sel.strategies import base, protocol
+from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
@@ -228,8 +217,8 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     return _Carry(selection_state.state, selection_state.info), selection
 
 
-def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:
+def _metrics(strategy: Strategy, level: jax.Array) -> base.ServerMetrics | base.Unrequested:
     if all(request.kind != "server_metrics" for request in strategy.requests):
-        return Unrequested(strategy.name, "server_metrics")
-    before = Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
-    return ServerMetrics(before, before._replace(accuracy=level**2))
+        return base.Unrequested(strategy.name, "server_metrics")
+    before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+    return base.ServerMetrics(before, before._replace(accuracy=level**2))

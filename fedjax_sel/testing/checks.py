@@ -100,15 +100,7 @@ def losses_read(strategy: Strategy, bench: Bench) -> int:
 
 
 def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """Trace a function without JAX's cache.
-
-    Args:
-        function: a traceable function.
-        arguments: arrays or their shapes.
-
-    Returns:
-        The program's text without addresses, and its constants.
-    """
+    """Trace a function without JAX's cache; return the program's text without addresses, and its constants."""
     closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
     return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
 
@@ -220,8 +212,6 @@ def no_nan_where_few_are_available(bench: Bench) -> None:
 
 def keys_matter(bench: Bench) -> None:
     """Check that different keys give different cohorts if all clients are identical."""
-    if bench.options.num_selected == bench.options.num_clients:
-        return
     games = bench.games["alike"]
     for round in range(games.ids.shape[1]):
         cohorts = {tuple(sorted(ids)) for ids in games.ids[:, round].tolist()}
@@ -235,8 +225,6 @@ def keys_matter(bench: Bench) -> None:
 def rounds_matter(bench: Bench) -> None:
     """Check that a strategy without memory selects different cohorts over the rounds if all clients are identical."""
     strategy = bench.strategy
-    if bench.options.num_selected == bench.options.num_clients:
-        return
     if strategy.update is not keep_state or strategy.observe is not keep_state:
         return
     games = bench.games["alike"]
@@ -256,7 +244,6 @@ LIMIT = 5.0  # standard errors
 
 def uniform(bench: Bench) -> None:
     """Check that identical clients are selected equally often, in every round."""
-    _need_a_choice(bench)
     chosen = _chosen(bench, bench.games["alike"])  # [games, T, N]
     expected = chosen.sum(axis=-1).mean(axis=0) / chosen.shape[-1]  # [T]
     for round in range(chosen.shape[1]):
@@ -278,7 +265,6 @@ def uniform(bench: Bench) -> None:
 
 def uniform_pairs(bench: Bench) -> None:
     """Check that all pairs of identical clients are selected together equally often."""
-    _need_a_choice(bench)
     pairs, names = _pairs(_chosen(bench, bench.games["alike"]))
     worst, distance = _largest(pairs, pairs.mean())
     if distance > LIMIT:
@@ -290,7 +276,6 @@ def uniform_pairs(bench: Bench) -> None:
 
 def equivariant(bench: Bench) -> None:
     """Check that relabeling the clients relabels the cohorts in distribution: single clients and pairs."""
-    _need_a_choice(bench)
     here = _chosen(bench, bench.games["ordinary"])
     relabelled = np.empty_like(here)
     relabelled[..., bench.order] = _chosen(bench, bench.games["relabelled"])
@@ -312,11 +297,6 @@ def equivariant(bench: Bench) -> None:
                 f"{names[worst]}: selected {a[:, worst].mean():.2f} times per game, and {b[:, worst].mean():.2f} times "
                 "with other indices; do not use a client's index"
             )
-
-
-def _need_a_choice(bench: Bench) -> None:
-    if bench.options.num_selected == bench.options.num_clients:
-        raise NotApplicable("every client is selected")
 
 
 def _chosen(bench: Bench, games: Games) -> np.ndarray:
@@ -409,11 +389,8 @@ def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
     counts = np.zeros((*ids.shape[:2], n), int)  # number of places with mask True, per client
     np.add.at(counts, (*np.indices(ids.shape)[:2], ids), mask)
     if (counts > 1).any():
-        advice = (
-            "set the mask to first_occurrence(ids)"
-            if repeats
-            else "draw without replacement, or declare with_replacement=True"
-        )
+        advice = "draw without replacement, or declare with_replacement=True"
+        advice = "set the mask to first_occurrence(ids)" if repeats else advice
         raise Violation(f"a client appears twice in the cohort with mask True; {advice}")
     if ((counts > 0) & ~available).any():
         raise Violation("an unavailable client is selected; give it the score -inf and set mask=available[ids]")
@@ -468,8 +445,8 @@ def _line(error: Exception) -> str:
 
 # The ledger of a small real experiment, compared with the cost implied by the strategy's requests and selections.
 #
-# The prices of facts are deliberately written a second time here. An oracle that read the catalog
-# (`strategies/facts.py`) would repeat its errors.
+# The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its
+# errors.
 
 
 LOST = 0.2  # fraction of lost reports in the experiment
@@ -523,37 +500,33 @@ class Log:
         def candidates(key, state, info, round, available):
             assert strategy.candidates is not None
             ids = strategy.candidates(key, state, info, round, available)
-            jax.debug.callback(self._note_candidates, round, ids)
+            jax.debug.callback(functools.partial(_note, self.candidates), round, ids, np.ones(ids.shape, bool))
             return ids
 
         def select(key, state, info, round, available):
             if "profile" in info.kinds():
                 self.profile_size = info.profile.value.shape[-1]
             selection = strategy.select(key, state, info, round, available)
-            jax.debug.callback(self._note_cohort, round, selection.ids, selection.mask)
+            jax.debug.callback(functools.partial(_note, self.cohorts), round, selection.ids, selection.mask)
             return selection
 
         def update(state, info, round, selection, outcome):
-            jax.debug.callback(self._note_reports, round, selection.ids, selection.mask)
+            jax.debug.callback(functools.partial(_note, self.reports), round, selection.ids, selection.mask)
             return strategy.update(state, info, round, selection, outcome)
 
         named = None if strategy.candidates is None else candidates
         return strategy._replace(init=init, select=select, candidates=named, update=update)
 
-    def _note_candidates(self, round: Any, ids: Any) -> None:
-        self.candidates[int(round)] = set(np.asarray(ids).tolist())
 
-    def _note_cohort(self, round: Any, ids: Any, mask: Any) -> None:
-        self.cohorts[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
-
-    def _note_reports(self, round: Any, ids: Any, mask: Any) -> None:
-        self.reports[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
+def _note(table: dict[int, set[int]], round: Any, ids: Any, mask: Any) -> None:
+    table[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
 
 
 def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
     """Return the cost of a round with all clients available, from plain sets and sums.
 
-    The cohort's answers travel with its reports, and are lost with them.
+    The cohort's answers travel with its reports, and are lost with them. Models down are the distinct queried or
+    selected clients, plus the models that probes send.
 
     Args:
         strategy: the strategy, for its requests.
@@ -561,9 +534,6 @@ def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) 
         round: round number, from 0.
         reports: number of losses that each selected client sends with its update.
         lost: number of lost reports in the ledger. The cohort's are known; the others belong to probes.
-
-    Returns:
-        The counts. Models down: distinct queried or selected clients, plus the models that probes send.
     """
     assert log.env is not None
     everyone, cohort, reporting = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
@@ -574,12 +544,12 @@ def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) 
         if request.kind in ("server_metrics", "subset_loss"):
             continue
         answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, reporting)
+        probes = request.option("probes", 1) if request.kind == "loss_change" else 0
         for _ in range(times_due(request.when, round)):
             if request.kind != "label_histogram":
                 downloads |= answer
-            if request.kind == "loss_change":
-                down += _probes(request) * log.env.num_clients
-                up += _probes(request) * log.env.num_selected
+            down += probes * log.env.num_clients
+            up += probes * log.env.num_selected
             floats += len(answer) * _length(request, log)
     return Counts(len(downloads) + down, up, floats)
 
@@ -593,15 +563,11 @@ def times_due(when: Schedule, round: int) -> int:
     return int(due) + int(when.before_first_round and round == 0)
 
 
-def _probes(request: Request) -> int:
-    return request.option("probes", 1)
-
-
 def _length(request: Request, log: Log) -> int:
     """Return the number of floats of one answer."""
     assert log.env is not None
     return {
-        "loss_change": 1 + _probes(request),
+        "loss_change": 1 + request.option("probes", 1),
         "profile": log.profile_size,
         "gradient": log.env.num_params,
         "update": log.env.num_params,
@@ -679,7 +645,7 @@ def examine(
     run: bool = True,
     skip: Collection[str] = (),
 ) -> Report:
-    """Run the battery and return its report.
+    """Run the battery and return its report: for each check its status (passed, failed or skipped) and the reason.
 
     Args:
         factory: a strategy, or a function without arguments that returns one.
@@ -690,9 +656,6 @@ def examine(
         seed: random seed.
         run: whether to run a small experiment and compare its ledger with the cost implied by the requests.
         skip: names of checks to skip.
-
-    Returns:
-        The report: for each check its status (passed, failed or skipped) and the reason.
 
     Raises:
         ValueError: a size is out of range, or a check name is unknown.
@@ -708,13 +671,11 @@ def examine(
     try:
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:
-        return _invalid_factory(
-            factory, f"calling it without arguments raises {parsing.reason(error)}; bind its arguments in a lambda"
-        )
+        why = f"calling it without arguments raises {parsing.reason(error)}; bind its arguments in a lambda"
+        return _invalid_factory(factory, why)
     if not isinstance(strategy, Strategy):
-        return _invalid_factory(
-            factory, f"it returns {type(strategy).__name__} and must return a fedjax_sel.strategies.base.Strategy"
-        )
+        kind = type(strategy).__name__
+        return _invalid_factory(factory, f"it returns {kind} and must return a fedjax_sel.strategies.base.Strategy")
     if not isinstance(strategy.name, str) or not strategy.name:
         return _invalid_factory(factory, f"its name is {strategy.name!r} and must be a nonempty string")
     bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
@@ -727,14 +688,11 @@ def examine(
 
 
 def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -> None:
-    """Raise an error unless a strategy passes the battery.
+    """Raise a ConformanceError, an AssertionError with one line per failed check, unless a strategy passes.
 
     Args:
         factory: a strategy, or a function without arguments that returns one.
         **options: options of `examine`.
-
-    Raises:
-        ConformanceError: an AssertionError with one line per failed check.
     """
     examine(factory, **options).require()
 

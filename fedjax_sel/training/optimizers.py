@@ -280,6 +280,19 @@ def scale_by_fedopt(
     return optax.GradientTransformation(init, update)
 
 
+def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    del beta2
+    return v + squared
+
+
+def _adam(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return beta2 * v + (1 - beta2) * squared
+
+
+def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
+    return v - (1 - beta2) * squared * jnp.sign(v - squared)
+
+
 def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
     """Build FedAvgM: SGD with momentum on the server.
 
@@ -304,7 +317,7 @@ def fedadagrad(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    return _adaptive("fedadagrad", lambda v, squared, beta2: v + squared, beta1, 0.0, tau, learning_rate)
+    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
 
 
 def fedadam(
@@ -318,11 +331,7 @@ def fedadam(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-
-    def second_moment(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-        return beta2 * v + (1 - beta2) * squared
-
-    return _adaptive("fedadam", second_moment, beta1, beta2, tau, learning_rate)
+    return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
 
 
 def fedyogi(
@@ -336,11 +345,7 @@ def fedyogi(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-
-    def second_moment(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-        return v - (1 - beta2) * squared * jnp.sign(v - squared)
-
-    return _adaptive("fedyogi", second_moment, beta1, beta2, tau, learning_rate)
+    return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
 
 
 def _adaptive(

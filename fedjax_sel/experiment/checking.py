@@ -46,11 +46,8 @@ def _is_optimizer(name: str) -> bool:
 def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
     """Build an Optax optimizer, and test it on a small pytree.
 
-    Args:
-        flag: command-line flag that names the optimizer, for messages; `{flag}-args` takes the parameters.
-        name: name of the function in Optax, e.g. "adam".
-        arguments: parameters of that function; values may be strings.
-        learning_rate: learning rate.
+    Messages name the command-line flag `flag` and its `{flag}-args`. `arguments` are the parameters of the Optax
+    function with this name; values may be strings.
     """
     factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
     if "learning_rate" in arguments:

@@ -91,9 +91,6 @@ class Experiment:
                 seed), `model` (a flax.linen or NNX module, a Blueprint or a Model), `task`, `algo` (a Strategy),
                 `optimizer`, and `available` (bool [rounds, clients]).
 
-        Returns:
-            The experiment, for `fedjax_sel.run`.
-
         Raises:
             UserError: a value has the wrong type, a name does not exist, a value has no name for its run folder, or a
                 setting has no effect because its part is given as a value.

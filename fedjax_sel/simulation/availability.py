@@ -78,15 +78,11 @@ LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 def losses(
     values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Make measured losses finite, within +-1e6.
+    """Make measured losses, float32 [M, ...] in nats, finite and within +-1e6.
 
-    Args:
-        values: losses, float32 [M, ...], nats.
-        answered: mask of the clients that answered, bool [M]; other values are not counted.
-        known_before: largest loss in the fact table; -inf for an empty table.
-
-    Returns:
-        The losses, the mask of clients with a value that was not finite, bool [M], and the number of replaced values.
+    `answered`, bool [M], marks the clients whose values count. `known_before` is the largest loss in the fact table,
+    -inf if it is empty. Also return the mask of clients with a value that was not finite, bool [M], and the number of
+    replaced values, int32.
     """
     counts = answered.reshape(-1, *[1] * (values.ndim - 1))
     finite = jnp.isfinite(values)

@@ -98,7 +98,7 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = facts.KINDS[request.kind]
+    kind = KINDS[request.kind]
     if kind.evaluates == "part":
         examples = examples_on(federation, request.option("on") or loss_on)
         if request.option("batch_size"):
@@ -120,36 +120,6 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int) -> Bill
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     return Bill(no_clients, no_clients, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
-
-
-def add(
-    bill: Bill,
-    position: int,
-    request: Request,
-    federation: Federation,
-    queried: jax.Array,
-    answered: jax.Array,
-    loss_on: str,
-) -> Bill:
-    """Add the cost of the request at `position` in the strategy's requests: work and arriving answers.
-
-    Args:
-        bill: the round's bill so far.
-        position: index of the request.
-        request: the request; static.
-        federation: the clients' data.
-        queried: mask of the clients that receive the model and compute an answer, bool [S, N].
-        answered: mask of the clients whose answer arrives, bool [S, N].
-        loss_on: part of the data that losses are measured on, from the configuration.
-    """
-    kind = KINDS[request.kind]
-    work = jnp.where(queried, evaluated(request, federation, loss_on), 0).sum(axis=1)
-    return bill._replace(
-        asked=bill.asked | queried if kind.needs_model else bill.asked,
-        trained=bill.trained | queried if kind.trains else bill.trained,
-        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
-        examples_evaluated=bill.examples_evaluated + work,
-    )
 
 
 class Probe(NamedTuple):
@@ -262,22 +232,15 @@ def measure(
     info: Information,
     bill: Bill,
     who: str,
-    ids: jax.Array | None = None,
-    mask=None,
-    arrives=None,
+    ids: Any = None,
+    mask: Any = None,
+    arrives: Any = None,
 ) -> tuple[Information, Bill]:
     """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
 
     A request's schedule depends on the round number alone, which is never batched, so `cond` stays a real branch.
-
-    Args:
-        context: the round's inputs.
-        info: fact tables.
-        bill: the round's bill so far.
-        who: group of clients: ALL, CANDIDATES or SELECTED.
-        ids: queried clients, int32 [S, M]; None: all clients.
-        mask: queried clients that are available, bool [S, M]; None: as in `context.available`.
-        arrives: clients whose answer reaches the server, bool [S, M]; None: all available ones.
+    `ids` are the queried clients, int32 [S, M], or None for all; `mask` and `arrives`, bool [S, M], mark those that are
+    available and whose answer reaches the server. By default, these are the available clients and all of those.
     """
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
@@ -352,8 +315,14 @@ def _enter(
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
-    federation, loss_on = context.federation, context.plan.loss_on
-    bill = add(bill, position, request, federation, clients_in(ids, queried), clients_in(ids, arrives), loss_on)
+    asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
+    work = jnp.where(asked, evaluated(request, context.federation, context.plan.loss_on), 0).sum(axis=1)
+    bill = bill._replace(
+        asked=bill.asked | asked if kind.needs_model else bill.asked,
+        trained=bill.trained | asked if kind.trains else bill.trained,
+        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
+        examples_evaluated=bill.examples_evaluated + work,
+    )
     return info.replace(request.kind, Fact(value, ages)), bill
 
 

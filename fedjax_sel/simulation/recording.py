@@ -106,16 +106,9 @@ def _events(
 ) -> Events:
     """Return the round's ledger events.
 
-    Args:
-        plan: the run's static configuration.
-        federation: the clients' and the server's data.
-        work: examples that each client's training processes, int32 [S, N].
-        trains: mask of the cohort, bool [S, N].
-        reported: mask of the clients whose report arrived, bool [S, N].
-        bill: cost of the round's facts.
-        start: cost of the facts measured before the first round; zeros in later rounds.
-        losses: number of losses that each client reports with its update, 0 to 2.
-        evaluated: examples that the server evaluates for the strategy.
+    `work` counts the examples that each client's training processes, int32 [S, N]. `trains` and `reported` mark the
+    cohort and the arrived reports, bool [S, N]. `start` is the cost of the facts measured before the first round, zero
+    in later rounds. Each client reports 0 to 2 `losses` with its update.
     """
     optimizer = plan.trainer.optimizer
     on = facts.examples_on(federation, plan.loss_on)

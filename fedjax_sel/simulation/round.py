@@ -5,6 +5,7 @@ the host. Shapes: S replicates, N clients, K selected clients.
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -264,15 +265,16 @@ def learn(
     reported = (trained.updates, before, after, trained.finite)
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
     averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
+    metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
+    if server.evaluation is not None and carry.evaluation is not None:
+        metrics = ServerMetrics(carry.evaluation, server.evaluation)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, server.params.trained, carry.params.trained),
         finite=finite,
-        metrics=Unrequested(plan.strategy.name, "server_metrics")
-        if server.evaluation is None or carry.evaluation is None
-        else ServerMetrics(carry.evaluation, server.evaluation),
+        metrics=metrics,
         path_lengths=trained.path_lengths,
         subset_loss=subsets(plan, context.federation, averaged),
     )

@@ -141,15 +141,10 @@ SPECS: Any = Federation(
 
 
 def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
-    """Return the function that runs a chunk of rounds on the plan's devices, not yet compiled.
+    """Return the function that runs a chunk of `length` rounds on the plan's devices, not yet compiled.
 
-    Args:
-        plan: the run's static configuration.
-        length: rounds per chunk.
-        first: number of completed rounds before the first chunk.
-
-    Returns:
-        (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
+    It is (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
+    `first` is the number of completed rounds before the first chunk.
     """
     some_are_idle = (plan.num_rounds - first) % length != 0
 
@@ -292,13 +287,8 @@ def _copy(tree: Any) -> Any:
 def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
     """Return the largest group of seeds that fits in the devices' memory; groups have equal size.
 
-    Args:
-        problem: from `pose`.
-        available_bytes: memory of a device; None: as the device reports it.
-
-    Returns:
-        Seeds per group, bytes per device for one group, and bytes per device for all seeds. The estimates err on the
-        high side.
+    Also return the bytes per device for one group and for all seeds; these estimates err on the high side.
+    `available_bytes` is the memory of a device; None: as the device reports it.
     """
     count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
     groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds

@@ -45,11 +45,8 @@ class Faults(NamedTuple):
 def find(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
     """Detect the faults of a round.
 
-    Args:
-        named: client IDs from the strategy.
-        num_clients: N.
-        weights: aggregation weights, float32 [S, K].
-        held: model and state of the server after its step; floating-point and integer leaves [S, ...].
+    `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with
+    floating-point and integer leaves [S, ...].
     """
     names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
     wrong = names(named.ids, named.mask)

@@ -91,13 +91,13 @@ class Carry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of one round; scan and vmap add leading axes."""
+    """The record of one round; scan and vmap add leading axes [games, T], in NumPy arrays if games were played."""
 
-    ids: jax.Array  # [K]
-    weights: jax.Array | None  # [K]
-    mask: jax.Array  # [K]
-    candidates: jax.Array | None  # [d]
-    nan: jax.Array  # whether the state holds NaN after `update`
+    ids: Any  # [K]
+    weights: Any  # [K], or None
+    mask: Any  # [K]
+    candidates: Any  # [d], or None
+    nan: Any  # whether the state holds NaN after `update`
 
 
 def environment(game: Game, world: World) -> Env:
@@ -207,16 +207,6 @@ class Options(NamedTuple):
     run: bool = True  # whether to check the ledger of a real run
 
 
-class Games(NamedTuple):
-    """Games of one world; leaves [games, T, ...]."""
-
-    ids: np.ndarray
-    weights: np.ndarray | None
-    mask: np.ndarray
-    candidates: np.ndarray | None
-    nan: np.ndarray
-
-
 class Bench:
     """The traces and games of a strategy."""
 
@@ -255,6 +245,10 @@ class Bench:
         outcome = jax.eval_shape(functools.partial(outcome_of, self.strategy, self.world), round, answer)
         return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
 
+    def own_hooks(self) -> dict[str, contract.Hook]:
+        """Return the hooks that the strategy defines."""
+        return {name: hook for name, hook in self.hooks().items() if hook[0] is not keep_state}
+
     @functools.cached_property
     def selection(self) -> Any:
         """The shapes of the result of `select`."""
@@ -264,7 +258,7 @@ class Bench:
     # Games.
 
     @functools.cached_property
-    def games(self) -> dict[str, Games]:
+    def games(self) -> dict[str, Record]:
         """Games of all worlds in which every client is available, played as one batch."""
         many, world = self.options.games, self.world
         table = {
@@ -278,17 +272,17 @@ class Bench:
         return self._play(table, self.game, self.options.rounds)
 
     @functools.cached_property
-    def sparse_games(self) -> Games:
+    def sparse_games(self) -> Record:
         """Games of a world with few available clients."""
         world = synthetic_clients.sparse(self.world, self.options.num_selected)
         return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
 
-    def small_games(self, num_selected: int) -> Games:
+    def small_games(self, num_selected: int) -> Record:
         """Return a few short games with another K."""
         game = self.game._replace(num_selected=num_selected)
         return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
 
-    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Games]:
+    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Record]:
         """Play all games as one program, with a vmap over (world, key) and a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
@@ -305,7 +299,7 @@ class Bench:
         carry = jax.jit(jax.vmap(initialize, (0, 0, None)))(keys, index, stacked)
         carry = prepare(self.strategy, carry)
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
-        records = Games(*(None if leaf is None else np.asarray(leaf) for leaf in records))  # pyright: ignore
+        records = jax.tree.map(np.asarray, records)
         parts = (index == position for position in range(len(table)))
         return {name: jax.tree.map(lambda leaf, part=part: leaf[part], records) for name, part in zip(table, parts)}
 

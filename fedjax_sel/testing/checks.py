@@ -21,9 +21,9 @@ from fedjax_sel.testing.bench import (
     UNCHECKED,
     Bench,
     Finding,
-    Games,
     NotApplicable,
     Options,
+    Record,
     Report,
     Violation,
     violations,
@@ -50,9 +50,7 @@ def traceable(bench: Bench) -> None:
 
 def pure(bench: Bench) -> None:
     """Check that tracing a hook twice gives the same program."""
-    for name, (hook, arguments) in bench.hooks().items():
-        if hook is keep_state:
-            continue
+    for name, (hook, arguments) in bench.own_hooks().items():
         with enable_x64(name == "prepare"):
             try:
                 same = program(hook, arguments) == program(hook, arguments)
@@ -74,9 +72,7 @@ def facts_read(bench: Bench) -> None:
     if not strategy.requests:
         raise NotApplicable("it buys nothing")
     kinds = set()
-    for name, (hook, arguments) in bench.hooks().items():
-        if hook is keep_state:
-            continue
+    for name, (hook, arguments) in bench.own_hooks().items():
         with enable_x64(name == "prepare"):
             marks = read(hook, *arguments)
         info = marks[2] if name in ("select", "candidates") else marks[1]
@@ -107,13 +103,10 @@ def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[s
 
 def state(bench: Bench) -> None:
     """Check that every hook keeps the structure, shapes and dtypes of the state."""
-    old = bench.start.state
-    for name in ("prepare", "observe", "update"):
-        hook = bench.hooks()[name]
-        if hook[0] is keep_state:
-            continue
-        with violations():
-            contract.same_state(name, old, contract.trace(name, hook))
+    for name, hook in bench.own_hooks().items():
+        if name in ("prepare", "observe", "update"):
+            with violations():
+                contract.same_state(name, bench.start.state, contract.trace(name, hook))
 
 
 def key_used(bench: Bench) -> None:
@@ -299,7 +292,7 @@ def equivariant(bench: Bench) -> None:
             )
 
 
-def _chosen(bench: Bench, games: Games) -> np.ndarray:
+def _chosen(bench: Bench, games: Record) -> np.ndarray:
     """Return selection counts, [games, T, N]; with replacement, repetitions count."""
     counts = np.zeros((*games.ids.shape[:2], bench.options.num_clients))
     places = np.ones_like(games.mask) if bench.strategy.with_replacement else games.mask
@@ -379,7 +372,7 @@ def availability(bench: Bench) -> None:
     _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
 
 
-def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
+def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
     """Check all selections, with `available` as bool [games, T, N]; raise at the first broken rule."""
     n, repeats = bench.options.num_clients, bench.strategy.with_replacement
     ids, mask, k = games.ids, games.mask, games.ids.shape[-1]
@@ -525,15 +518,9 @@ def _note(table: dict[int, set[int]], round: Any, ids: Any, mask: Any) -> None:
 def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
     """Return the cost of a round with all clients available, from plain sets and sums.
 
-    The cohort's answers travel with its reports, and are lost with them. Models down are the distinct queried or
-    selected clients, plus the models that probes send.
-
-    Args:
-        strategy: the strategy, for its requests.
-        log: the candidates, cohorts and reports of the run.
-        round: round number, from 0.
-        reports: number of losses that each selected client sends with its update.
-        lost: number of lost reports in the ledger. The cohort's are known; the others belong to probes.
+    The cohort's answers travel with its reports, and are lost with them. Each selected client sends `reports` losses
+    with its update. The ledger counts `lost` reports: the cohort's are known, the others belong to probes. Models down
+    are the distinct queried or selected clients, plus the models that probes send.
     """
     assert log.env is not None
     everyone, cohort, reporting = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]

@@ -72,7 +72,7 @@ def of_batch(
     counts: jax.Array,
     micro_batch: int,
 ) -> tuple[Params, jax.Array, Any]:
-    """Return the gradient of the mean loss of the unmasked examples.
+    """Return the gradient of the mean loss of the examples with `counts`, their losses [B], and the new carried state.
 
     Args:
         losses_of: (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
@@ -80,9 +80,6 @@ def of_batch(
         examples: pytree, leaves [B, ...].
         counts: mask of the examples that count, bool [B]; they come first.
         micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
-
-    Returns:
-        The gradient, the losses [B] of the unmasked examples, and the new non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -116,29 +113,17 @@ def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
 
 
 class Trainer(NamedTuple):
-    """Static configuration of local training, the same for all clients.
-
-    Attributes:
-        model: the network.
-        task: the loss and the measures.
-        work: number of local steps, and their batches.
-        optimizer: the federated optimizer, which defines the gradient that clients step on and their reports.
-        client_optimizer: the clients' own optimizer, applied to that gradient; `learning_rate` scales its step.
-        learning_rate: round -> learning rate.
-        evaluation_block: examples of a client evaluated at once.
-        micro_batch: examples of a step whose gradient is computed at once.
-        unroll: unroll factor of the step loop, used if all clients take the same number of steps; None: JAX's default.
-    """
+    """Static configuration of local training, the same for all clients."""
 
     model: Model
     task: Task
     work: LocalWork
-    optimizer: FederatedOptimizer
-    client_optimizer: optax.GradientTransformation
-    learning_rate: Callable[[jax.Array], jax.Array]
-    evaluation_block: int
-    micro_batch: int
-    unroll: int | None = None
+    optimizer: FederatedOptimizer  # defines the gradient that clients step on, and their reports
+    client_optimizer: optax.GradientTransformation  # applied to that gradient; `learning_rate` scales its step
+    learning_rate: Callable[[jax.Array], jax.Array]  # of a round
+    evaluation_block: int  # examples of a client evaluated at once
+    micro_batch: int  # examples of a step whose gradient is computed at once
+    unroll: int | None = None  # of the step loop, if all clients take the same number of steps; None: JAX's default
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
@@ -203,24 +188,14 @@ def train_and_report(
     optimizer_state: OptimizerState | None = None,
     memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
-    """Train one client locally, and measure its training loss along the way.
+    """Train one client from the model `received`, and measure its training loss along the way.
 
     If clients take different numbers of steps, `vmap` runs the loop until the longest ends. Clients that ended earlier
-    keep their weights and optimizer state.
+    keep their weights and optimizer state. The client's key in this round is consumed.
 
-    Args:
-        trainer: static configuration.
-        federation: the data.
-        received: the model w^t.
-        replicate: index of the replicate, which selects the partition.
-        client: client ID.
-        key: this client's key in this round; consumed.
-        round: t, from 0, for the learning rate.
-        statistic: statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
-            steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first
-            pass; with `local_steps`, it includes all of the batch in which that pass ends.
-        optimizer_state: initial state of the client's own optimizer; None: a fresh one.
-        memory: the federated optimizer's memory: this client's and the server's.
+    `statistic` is the statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
+    steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first pass;
+    with `local_steps`, it includes all of the batch in which that pass ends.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)

@@ -14,9 +14,8 @@ from fedjax_sel.models import Params
 
 # The contract between a federated optimizer and the simulator.
 #
-# An optimizer is a value, like a strategy: pure functions and static fields. It defines the gradient that a client
-# steps on, the client's report after its steps, and the mean update that the server computes from the weighted mean
-# report. The simulator trains, sums, stores the optimizer's memory, and bills its communication.
+# An optimizer is a value, like a strategy: pure functions and static fields. The simulator trains, sums, stores the
+# optimizer's memory, and bills its communication.
 #
 # receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
 #
@@ -156,10 +155,8 @@ def proximal(mu: float):
 # w^(t+1)   = w^t - tau_eff eta sum omega_i d_i
 #
 # With equal |a_i|_1, FedNova equals FedAvg up to rounding. The client's own optimizer gives |a_i|_1: its displacement
-# in the same steps if every gradient is one. This agrees with the paper's formulas: tau for SGD,
-# (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho) with momentum rho, (1 - (1 - eta mu)^tau) / (eta mu) with the
-# proximal term. It also covers both together, and weight decay. With --momentum-buffer persistent, gradients of earlier
-# rounds still move the client, and a_i includes their factors.
+# in the same steps if every gradient is one. This agrees with the paper's formulas for SGD, momentum and the proximal
+# term, and also covers both together, weight decay, and a persistent momentum buffer.
 #
 # Traffic: the baseline, and one float up per client, |a_i|_1.
 # Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
@@ -208,11 +205,8 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 # Traffic: twice the baseline in both directions, c down and c_i+ - c_i up. State: one model size for each of the N
 # clients.
 # Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), which is equal for plain SGD. Momentum increases the
-# displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart. If the momentum buffer
-# is persistent, a variate is a mean of the gradients of several rounds. Weight decay moves the client too, so the
-# variates include its mean.
-# Under biased selection, c is still the mean of the c_i, but the variates of rarely selected clients are stale. Then c
-# no longer tracks the global gradient, and corrects clients towards outdated gradients.
+# displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart.
+# Under biased selection, the variates of rarely selected clients are stale: c no longer tracks the global gradient.
 
 
 def scaffold() -> FederatedOptimizer:

@@ -35,10 +35,7 @@ def order(key: jax.Array, size: jax.Array) -> Order:
 def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """Return the example at each index of the order, int32 [...]; a bijection on 0..size-1.
 
-    Args:
-        drawn: one order for all indices, or one per index.
-        index: int32 [...], from 0 to size - 1.
-        size: n, int32 scalar, at least 1.
+    `drawn` is one order for all indices, or one per index; `index` is int32 [...], from 0 to size - 1.
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
@@ -53,21 +50,13 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class LocalWork:
-    """A client's work in a round. Static.
+    """A client's work in a round. Static."""
 
-    Attributes:
-        batch_size: examples of a full batch, B.
-        steps: E of `local_steps`, or None.
-        epochs: range of E of `local_epochs`, (lowest, highest), or None.
-        max_passes: largest number of passes that any client starts.
-        equal_steps: number of steps if it is the same for all clients, else None.
-    """
-
-    batch_size: int
-    steps: int | None
-    epochs: tuple[int, int] | None
-    max_passes: int
-    equal_steps: int | None
+    batch_size: int  # examples of a full batch, B
+    steps: int | None  # E of `local_steps`
+    epochs: tuple[int, int] | None  # range of E of `local_epochs`, (lowest, highest)
+    max_passes: int  # largest number of passes that any client starts
+    equal_steps: int | None  # number of steps if it is the same for all clients
 
     @property
     def varies(self) -> bool:
@@ -78,14 +67,9 @@ class LocalWork:
 def plan(
     sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | tuple[int, int] | None, full_batch: bool
 ) -> LocalWork:
-    """Fit the local work to a federation.
+    """Fit the local work to a federation with `sizes` training examples per client.
 
-    Args:
-        sizes: training examples per client, integers of any shape.
-        batch_size: examples per step.
-        steps: E of `local_steps`, or None.
-        epochs: E of `local_epochs`, a number or (lowest, highest), or None.
-        full_batch: whether each step uses all of the client's data.
+    `steps` is E of `local_steps`, `epochs` is E of `local_epochs`, a number or (lowest, highest); the other is None.
     """
     sizes = np.asarray(sizes, np.int64)
     if full_batch:

@@ -22,14 +22,9 @@ def cohort_weights(
     * `samples`: n_k / sum over the cohort (FL-DP3S Eq. 6). The weights sum to one, unless the cohort is empty.
     * `global-samples`: n_k / sum over all clients. The remaining weight stays on the old model.
     * `unbiased`: p_k / expected number of reports of k, with p_k = n_k / sum over all clients. The expected model is
-      sum p_k w_k.
+      sum p_k w_k. `inclusion` holds the expected numbers, float32 [K].
 
-    Args:
-        rule: name of the rule.
-        sizes: training examples per client of the cohort, int32 [K].
-        mask: clients whose report counts, bool [K].
-        total: training examples of all clients.
-        inclusion: expected number of reports per client of the cohort, float32 [K]; for `unbiased` only.
+    `sizes` are the training examples of the cohort's clients, int32 [K]; `total` are those of all clients.
     """
     if rule == "uniform":
         return renormalise(jnp.ones_like(sizes, jnp.float32), mask)
@@ -66,15 +61,8 @@ def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array
     """Return the weighted mean of the reports, from the weighted sums over the finite ones.
 
     The weight of a report that is not finite goes to the other reports. If no report is finite, the mean is zero. The
-    host decides whether the run continues.
-
-    Args:
-        sums: weighted sums of `Report.averaged` and of the changes of non-trained model state, two pytrees.
-        weights: aggregation weights, float32 [K], zero for masked places.
-        finite: mask of the finite reports, bool [K].
-
-    Returns:
-        The two pytrees. The second is a proper mean even if the weights sum to more than one.
+    host decides whether the run continues. `sums` and the result are two pytrees: `Report.averaged`, and the changes of
+    non-trained model state, whose mean is proper even if the weights, float32 [K], sum to more than one.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()

@@ -44,11 +44,7 @@ def _is_optimizer(name: str) -> bool:
 
 
 def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
-    """Build an Optax optimizer, and test it on a small pytree.
-
-    Messages name the command-line flag `flag` and its `{flag}-args`. `arguments` are the parameters of the Optax
-    function with this name; values may be strings.
-    """
+    """Build the Optax optimizer `name`, and test it on a small pytree; messages name the command-line flag `flag`."""
     factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
     if "learning_rate" in arguments:
         raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
@@ -76,7 +72,6 @@ SGD = "sgd"
 NOT_PROPORTIONAL = ("fromage", "rprop")
 """Optax optimizers whose step is not proportional to the learning rate."""
 NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate", "optimistic_adam": "optimism"}
-_FLAG = {"client": "--client-optimizer", "server": "--server-optimizer"}
 
 
 class Optimizers(NamedTuple):
@@ -119,7 +114,7 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
             f"--client-optimizer {name}: its step is not proportional to the learning rate, which changes per round "
             "here; choose another optimizer, such as adam"
         )
-    optimizer = make(_FLAG["client"], name, arguments, learning_rate=1.0)
+    optimizer = make("--client-optimizer", name, arguments, learning_rate=1.0)
     return optax.chain(optimizer, optax.scale(-1.0))  # clients subtract the direction, as they do a gradient
 
 
@@ -139,7 +134,7 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
         )
     if rate is None and name != SGD:
         raise UserError(f"--server-optimizer {name}: its learning rate is missing; add --server-learning-rate 0.01")
-    return make(_FLAG["server"], name, arguments, 1.0 if rate is None else rate)
+    return make("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
 
 
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)

@@ -90,10 +90,7 @@ class Given(NamedTuple):
 
 
 def gather(experiment_or_config: Experiment | Config, server_share: float) -> Given:
-    """Load an experiment's data and partition it among the clients.
-
-    `server_share` is the fraction of the training set that the server keeps.
-    """
+    """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
     experiment = experiment_of(experiment_or_config)
     reachable = trace(experiment)
     dataset = load_data(experiment, server_share)
@@ -320,8 +317,7 @@ def _check_plain_model_settings(settings: ModelConfig) -> None:
 
 def _width(dataset: Dataset) -> int:
     """Return the size of a prediction for targets without classes: the size of one example's targets."""
-    first = examples.leaves(dataset.train_labels, "targets")
-    return next(int(np.prod(array.shape[1:])) for _, array in first)
+    return next(int(np.prod(array.shape[1:])) for _, array in examples.leaves(dataset.train_labels, "targets"))
 
 
 def shapes(arrays: Any) -> Any:
@@ -340,11 +336,7 @@ _ROUNDING = 1e-2  # relative; the order of summation depends on the batch size
 
 
 def check_task(task: Task, prediction: Any, targets: Any, train_targets: Any) -> None:
-    """Check by shapes, then by values, that losses and measures are one independent number per example.
-
-    `prediction` and `targets` are the shapes of two examples'; `train_targets` are all targets, [n, ...], in host
-    memory.
-    """
+    """Check by shapes of two examples, then by values, that losses and measures are one independent number each."""
     _check_one_each(task, "losses", task.losses, (jnp.float32,), prediction, targets)
     names = [measure.name for measure in task.measures]
     if not names or "loss" in names or len(set(names)) < len(names):

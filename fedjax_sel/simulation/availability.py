@@ -47,14 +47,9 @@ def chance(context: RoundContext) -> jax.Array | float:
     An availability trace has no known probability. The fraction of all examples held by available clients replaces it,
     so that these clients represent all.
     """
-    plan, available = context.plan, context.available
-    if available is None:
-        reached: jax.Array | float = 1.0
-    elif plan.available is not None:
-        reached = plan.available
-    else:
-        reached = available_share(context)
-    return reached * (1.0 - plan.report_failure_rate)
+    share = None if context.available is None else context.plan.available
+    reached = available_share(context) if share is None else share
+    return reached * (1.0 - context.plan.report_failure_rate)
 
 
 def available_share(context: RoundContext) -> jax.Array | float:
@@ -66,12 +61,8 @@ def available_share(context: RoundContext) -> jax.Array | float:
     return jnp.where(held > 0, held, 1.0)
 
 
-# Replacement of measured losses that are not finite, before a strategy reads them.
-#
-# A NaN loss means a diverged client, hence a high loss. It becomes the largest finite loss among the current and the
-# earlier answers.
-
-
+# A NaN loss means a diverged client, hence a high loss. Before a strategy reads it, it becomes the largest finite loss
+# among the current and the earlier answers.
 LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 
 

@@ -228,13 +228,7 @@ def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: in
 
 
 def measure(
-    context: RoundContext,
-    info: Information,
-    bill: Bill,
-    who: str,
-    ids: Any = None,
-    mask: Any = None,
-    arrives: Any = None,
+    context: RoundContext, info: Information, bill: Bill, who: str, ids=None, mask=None, arrives=None
 ) -> tuple[Information, Bill]:
     """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
 

@@ -49,10 +49,7 @@ class Ledger(NamedTuple):
 
 
 def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
-    """Return the ledger of the counted events, NumPy arrays [seeds, rounds, ...], in exact integers.
-
-    `num_params` is the number P of trained parameters; `num_carried` non-trained numbers travel with every model.
-    """
+    """Return the ledger of the counts [seeds, rounds, ...]; `num_carried` numbers travel with every model."""
     counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
     floats_down = counts.vectors_down * num_params
     answered = counts.answers @ np.asarray(floats_per_answer, np.int64)

@@ -91,14 +91,10 @@ def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDG
 
 
 def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:
-    """Compile and time a strategy's rounds, from the first one on.
+    """Compile and time a strategy's rounds, from the first one on, for `budget_seconds` of timed seconds.
 
-    Args:
-        setting: the strategy and the problem sizes.
-        budget_seconds: limit on the timed seconds; no call starts after it. Each call runs ten rounds. A shorter last
-            call would need another program and is left out.
-        most_bytes: limit in bytes, for state and facts together and for the whole program; beyond it, a MemoryError is
-            raised before anything of that size is allocated.
+    Each call runs ten rounds; none starts after the budget. A shorter last call would need another program and is left
+    out. A MemoryError is raised before state and facts together, or the whole program, take more than `most_bytes`.
     """
     key = jax_settings.key(0)
     initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)

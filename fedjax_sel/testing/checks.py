@@ -181,6 +181,7 @@ ADVICE = {
     "alike": "look for a division by a spread or a distance that is zero if all clients are identical",
     "twins": "look for a division by a distance that is zero between two clients",
     "extreme": "look for exp of a large loss (subtract the maximum), or squares of it",
+    "sparse": "ignore places with mask False",
     "diverging": "mask the updates of clients with outcome.finite False (jnp.where) before any computation",
 }
 
@@ -197,10 +198,8 @@ def no_nan_where_few_are_available(bench: Bench) -> None:
     """Check that the state has no NaN if some or all places of the cohort are empty."""
     nan = bench.sparse_games.nan
     if nan.any():
-        raise Violation(
-            f"the state holds NaN after round {nan.any(axis=0).argmax()}, whose cohort has empty places; ignore places "
-            "with mask False"
-        )
+        round = nan.any(axis=0).argmax()
+        raise Violation(f"the state holds NaN after round {round}, whose cohort has empty places; {ADVICE['sparse']}")
 
 
 def keys_matter(bench: Bench) -> None:
@@ -226,12 +225,8 @@ def rounds_matter(bench: Bench) -> None:
         raise Violation("every round repeats the first cohort; use the round's key, not one stored in the state")
 
 
-# Checks of exchangeability: a selection may depend on the clients' data, but not on their indices.
-#
-# Frequencies over many games are compared at LIMIT standard errors. For a few hundred comparisons the probability of a
-# false alarm is below 1e-3, and the seed is fixed.
-
-
+# Exchangeability: a selection may depend on the clients' data, but not on their indices. Frequencies over many games
+# are compared at LIMIT standard errors. For a few hundred comparisons the probability of a false alarm is below 1e-3.
 LIMIT = 5.0  # standard errors
 
 
@@ -436,8 +431,6 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
-# The ledger of a small real experiment, compared with the cost implied by the strategy's requests and selections.
-#
 # The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its
 # errors.
 

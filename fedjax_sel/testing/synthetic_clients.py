@@ -33,10 +33,7 @@ class World(NamedTuple):
 
 
 def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> World:
-    """Return a world of clients with unequal sizes and label mixtures; the mixtures determine the answers.
-
-    The strategy's requests determine the facts and their shapes.
-    """
+    """Return a world of clients with unequal sizes and label mixtures, which determine the requested answers."""
     rng = np.random.default_rng(seed)
     n, t = num_clients, num_rounds
     sizes = rng.permutation(np.linspace(10, 40, n).astype(np.int32))

@@ -74,12 +74,9 @@ def of_batch(
 ) -> tuple[Params, jax.Array, Any]:
     """Return the gradient of the mean loss of the examples with `counts`, their losses [B], and the new carried state.
 
-    Args:
-        losses_of: (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
-        params: the trained weights.
-        examples: pytree, leaves [B, ...].
-        counts: mask of the examples that count, bool [B]; they come first.
-        micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
+    `losses_of` is (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
+    The examples, leaves [B, ...], with `counts`, bool [B], come first. `micro_batch` is the largest number of examples
+    in a piece, at least B for a model with non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -92,7 +89,13 @@ def of_batch(
     if num_pieces == 1:
         gradient, (losses, carried) = gradient_of(params, examples, counts)
         return gradient, losses, carried
-    pieces = jax.tree.map(lambda leaf: _in_pieces(leaf, num_pieces), (examples, counts))
+
+    def in_pieces(leaf: jax.Array) -> jax.Array:
+        """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
+        filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
+        return filled.reshape(num_pieces, -1, *leaf.shape[1:])
+
+    pieces = jax.tree.map(in_pieces, (examples, counts))
     size = pieces[1].shape[1]
 
     def add(index: jax.Array, so_far: tuple[Params, jax.Array]) -> tuple[Params, jax.Array]:
@@ -104,12 +107,6 @@ def of_batch(
     used_pieces = -(-counts.sum() // size)  # fully masked pieces are skipped
     gradient, losses = lax.fori_loop(0, used_pieces, add, zeros)
     return gradient, losses.reshape(-1)[: len(counts)], ()
-
-
-def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
-    """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
-    filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
-    return filled.reshape(num_pieces, -1, *leaf.shape[1:])
 
 
 class Trainer(NamedTuple):
@@ -128,12 +125,8 @@ class Trainer(NamedTuple):
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
     """Make PyTorch's SGD without its learning rate: g + weight_decay * w, then the momentum buffer."""
-    parts = []
-    if weight_decay:
-        parts.append(optax.add_decayed_weights(weight_decay))
-    if momentum:
-        parts.append(optax.trace(decay=momentum))
-    return optax.chain(optax.identity(), *parts)
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    return optax.chain(optax.identity(), *decay, *([optax.trace(decay=momentum)] if momentum else []))
 
 
 def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any) -> jax.Array:

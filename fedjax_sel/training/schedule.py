@@ -128,9 +128,8 @@ def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
 def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the examples of the step with index `step`, from 0, of a client with `size` training examples.
 
-    Returns:
-        Positions among the client's training examples, int32 [B], and the mask of the positions that count, bool [B].
-        Masked positions repeat the last unmasked one.
+    They are positions among the client's training examples, int32 [B], and the mask of the positions that count, bool
+    [B]. Masked positions repeat the last unmasked one.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:

@@ -92,18 +92,6 @@ def step(server: optax.GradientTransformation, state: optax.OptState, params: Pa
     return optax.apply_updates(params, change), state
 
 
-def step_if_any_report(
-    server: optax.GradientTransformation,
-    state: optax.OptState,
-    params: Params,
-    mean_update: Params,
-    arrived: jax.Array,
-):
-    """Take a server step if any report arrived; otherwise momentum or decay alone would move the model."""
-    stepped = step(server, state, params, mean_update)
-    return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))
-
-
 def new_model(
     server: optax.GradientTransformation,
     state: optax.OptState,
@@ -116,5 +104,7 @@ def new_model(
     Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer. The
     mean update is zero without any report; `arrived` is a bool scalar.
     """
-    trained, state = step_if_any_report(server, state, weights.trained, mean_update.trained, arrived)
+    stepped = step(server, state, weights.trained, mean_update.trained)
+    # Without any report, momentum or decay alone would move the model.
+    trained, state = jax.tree.map(partial(jnp.where, arrived), stepped, (weights.trained, state))
     return Weights(trained, jax.tree.map(jnp.add, weights.carried, mean_update.carried)), state

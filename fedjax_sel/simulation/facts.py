@@ -233,8 +233,8 @@ def measure(
     """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
 
     A request's schedule depends on the round number alone, which is never batched, so `cond` stays a real branch.
-    `ids` are the queried clients, int32 [S, M], or None for all; `mask` and `arrives`, bool [S, M], mark those that are
-    available and whose answer reaches the server. By default, these are the available clients and all of those.
+    `ids` are the queried clients, int32 [S, M]; None: all clients. `mask` marks the available ones, bool [S, M]; None:
+    as in `context.available`. `arrives` marks those whose answer arrives, bool [S, M]; None: all available ones.
     """
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:

@@ -24,7 +24,7 @@ def cohort_weights(
     * `unbiased`: p_k / expected number of reports of k, with p_k = n_k / sum over all clients. The expected model is
       sum p_k w_k. `inclusion` holds the expected numbers, float32 [K].
 
-    `sizes` are the training examples of the cohort's clients, int32 [K]; `total` are those of all clients.
+    `sizes` counts the training examples of each client of the cohort, int32 [K], and `total` those of all clients.
     """
     if rule == "uniform":
         return renormalise(jnp.ones_like(sizes, jnp.float32), mask)

@@ -1,8 +1,7 @@
 """Checks of an experiment's parts before data are read, and its optimizers by name."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -45,18 +44,7 @@ def _is_optimizer(name: str) -> bool:
 
 
 def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
-    """Build an Optax optimizer, and test it on a small pytree.
-
-    Args:
-        flag: command-line flag that names the optimizer, for messages; `{flag}-args` takes the parameters.
-        name: name of the function in Optax, e.g. "adam".
-        arguments: parameters of that function; values may be strings.
-        learning_rate: learning rate.
-
-    Raises:
-        UserError: the optimizer or a parameter does not exist, is out of range, or needs more than gradients and
-            weights.
-    """
+    """Build the Optax optimizer `name`, and test it on a small pytree; messages name the command-line flag `flag`."""
     factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
     if "learning_rate" in arguments:
         raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
@@ -84,7 +72,6 @@ SGD = "sgd"
 NOT_PROPORTIONAL = ("fromage", "rprop")
 """Optax optimizers whose step is not proportional to the learning rate."""
 NOT_PROPORTIONAL_WITH = {"adafactor": "weight_decay_rate", "optimistic_adam": "optimism"}
-_FLAG = {"client": "--client-optimizer", "server": "--server-optimizer"}
 
 
 class Optimizers(NamedTuple):
@@ -96,15 +83,7 @@ class Optimizers(NamedTuple):
 
 
 def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
-    """Build the configured optimizers.
-
-    Args:
-        training: the configuration.
-        federated: federated optimizer given as a value; None: the configured one.
-
-    Raises:
-        UserError: an optimizer or one of its parameters is invalid.
-    """
+    """Build the configured optimizers; `federated` is a federated optimizer given as a value."""
     if federated is None:
         federated = optimizers.make(training.optimizer, **dict(training.optimizer_args))
     return Optimizers(federated, _client(training), _server(training, federated))
@@ -121,9 +100,8 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
     if name == SGD:
         if arguments:
             listed = " ".join(f"{key}={value}" for key, value in arguments.items())
-            raise UserError(
-                f"--client-optimizer-args {listed}: sgd takes no arguments here; use --momentum and --weight-decay"
-            )
+            advice = "sgd takes no arguments here; use --momentum and --weight-decay"
+            raise UserError(f"--client-optimizer-args {listed}: {advice}")
         return client.sgd(training.momentum, training.weight_decay)
     for flag, value in (("momentum", training.momentum), ("weight-decay", training.weight_decay)):
         if value:
@@ -136,7 +114,7 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
             f"--client-optimizer {name}: its step is not proportional to the learning rate, which changes per round "
             "here; choose another optimizer, such as adam"
         )
-    optimizer = make(_FLAG["client"], name, arguments, learning_rate=1.0)
+    optimizer = make("--client-optimizer", name, arguments, learning_rate=1.0)
     return optax.chain(optimizer, optax.scale(-1.0))  # clients subtract the direction, as they do a gradient
 
 
@@ -156,17 +134,13 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
         )
     if rate is None and name != SGD:
         raise UserError(f"--server-optimizer {name}: its learning rate is missing; add --server-learning-rate 0.01")
-    return make(_FLAG["server"], name, arguments, 1.0 if rate is None else rate)
+    return make("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
 
 
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
 DATASETS: Registry[Dataset] = Registry("--dataset", Dataset)  # plug-ins only; `data.load` reads named data sets
-MODELS: Registry[object] = Registry(
-    "--model", object
-)  # plug-ins only; `models.make` builds named models, which need the shape of the inputs
-PARTITIONS: Registry[object] = Registry(
-    "--partition", object
-)  # plug-ins only; `data.partition.make` makes named schemes
+MODELS: Registry[object] = Registry("--model", object)  # plug-ins only; `models.make` builds named models
+PARTITIONS: Registry[object] = Registry("--partition", object)  # plug-ins only; `data.partition.make` makes the others
 
 
 _HOOKS = ("gradient", "report", "combine", "server", "init_own", "init_shared")
@@ -174,26 +148,28 @@ _COUNTS = ("vectors_down", "vectors_up", "floats_up")
 
 
 def check_optimizer(optimizer: FederatedOptimizer) -> None:
-    """Trace all hooks on the shapes of a small model, without running them.
-
-    Raises:
-        UserError: a rule of the contract is broken, or a hook raised a UserError.
-    """
-    with _named(optimizer):
-        if not isinstance(optimizer.name, str) or not optimizer.name:
-            raise BrokenContractError("`name` must be a non-empty string")
-        for name in _HOOKS:
-            if not callable(getattr(optimizer, name)):
-                kind = type(getattr(optimizer, name)).__name__
-                raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or omit it")
-        for name in _COUNTS:
-            count = getattr(optimizer, name)
-            if not isinstance(count, int) or count < 0:
-                raise BrokenContractError(f"`{name}` is {count!r}; give an integer of at least 0")
-        rate = optimizer.server_learning_rate
-        if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
-            raise BrokenContractError(f"`server_learning_rate` is {rate!r}; give a positive number")
+    """Trace all hooks on the shapes of a small model, without running them."""
+    try:
+        _check_fields(optimizer)
         _trace_all(optimizer)
+    except BrokenContractError as error:
+        raise BrokenContractError(f"optimizer {optimizer.name!r}: {error}") from error
+
+
+def _check_fields(optimizer: FederatedOptimizer) -> None:
+    if not isinstance(optimizer.name, str) or not optimizer.name:
+        raise BrokenContractError("`name` must be a non-empty string")
+    for name in _HOOKS:
+        if not callable(getattr(optimizer, name)):
+            kind = type(getattr(optimizer, name)).__name__
+            raise BrokenContractError(f"`{name}` is of type {kind}; give a function, or omit it")
+    for name in _COUNTS:
+        count = getattr(optimizer, name)
+        if not isinstance(count, int) or count < 0:
+            raise BrokenContractError(f"`{name}` is {count!r}; give an integer of at least 0")
+    rate = optimizer.server_learning_rate
+    if not isinstance(rate, int | float) or not 0 < rate < float("inf"):
+        raise BrokenContractError(f"`server_learning_rate` is {rate!r}; give a positive number")
 
 
 def _trace_all(optimizer: FederatedOptimizer) -> None:
@@ -255,21 +231,9 @@ def _check_dtype(name: str, answer: Any, kind: Any) -> None:
 
 
 def _check_model_shapes(name: str, answer: Any, model: Any) -> None:
-    if jax.tree.map(_shape, answer) != jax.tree.map(_shape, model):
+    found, wanted = (jax.tree.map(lambda leaf: leaf.shape, tree) for tree in (answer, model))
+    if found != wanted:
         raise BrokenContractError(f"`{name}` must return a pytree of the model's shapes")
-
-
-def _shape(leaf: Any) -> tuple[int, ...]:
-    return leaf.shape
-
-
-@contextmanager
-def _named(optimizer: FederatedOptimizer) -> Iterator[None]:
-    """Add the optimizer's name to a contract error."""
-    try:
-        yield
-    except BrokenContractError as error:
-        raise BrokenContractError(f"optimizer {optimizer.name!r}: {error}") from error
 
 
 SERVER_SHARE = 0.05  # default fraction of the training set for the server, if the strategy needs validation data
@@ -291,12 +255,7 @@ class Checked(NamedTuple):
 
 
 def check(experiment_or_config: Experiment | Config) -> Checked:
-    """Check an experiment without reading data, and build its strategy, optimizers and task.
-
-    Raises:
-        UserError: a setting is invalid, or a strategy or an optimizer rejects its hyperparameters or breaks the
-            contract.
-    """
+    """Check an experiment without reading data, and build its strategy, optimizers and task."""
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     validate(config)

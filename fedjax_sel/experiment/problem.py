@@ -18,15 +18,8 @@ from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
-from fedjax_sel.experiment.checking import (
-    DATASETS,
-    MODELS,
-    PARTITIONS,
-    SERVER_SHARE,
-    Optimizers,
-    check,
-    server_validation,
-)
+from fedjax_sel.experiment import checking
+from fedjax_sel.experiment.checking import SERVER_SHARE, Optimizers, check, server_validation
 from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, Deal, Experiment, experiment_of
 from fedjax_sel.models import Model, blueprint
 from fedjax_sel.strategies.base import Strategy
@@ -36,18 +29,10 @@ MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of 
 
 
 def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
-    """Read an availability trace.
+    """Read an availability trace: all columns of the file, at least T, as bool [columns, N], True where available.
 
-    Args:
-        path: a .npy file of Booleans or of 0 and 1, or a text file with values separated by commas or blanks.
-        num_clients: N.
-        num_rounds: T.
-
-    Returns:
-        Availability, bool [columns, N], True where the client is available. All columns of the file, at least T.
-
-    Raises:
-        UserError: the file cannot be read, holds other values, or is too small.
+    The file is a .npy file of Booleans or of 0 and 1, or a text file with values separated by commas or blanks; its
+    rows are clients.
     """
     try:
         table = _of_array(path) if path.suffix == ".npy" else _of_text(files.read_text(path, MOST_BYTES // 4))
@@ -77,17 +62,13 @@ def _of_text(text: str) -> np.ndarray:
     rows = []
     for number, line in enumerate(text.splitlines(), start=1):
         if cells := line.replace(",", " ").split():
-            rows.append(_row(number, cells))
+            values = {cell: _value(number, cell) for cell in set(cells)}
+            rows.append(np.fromiter(map(values.__getitem__, cells), bool, len(cells)))
             if len(rows[-1]) != len(rows[0]):
                 raise ValueError(f"line {number} has {len(rows[-1])} numbers, but the first line has {len(rows[0])}")
     if not rows:
         raise ValueError("it is empty")
     return np.stack(rows)
-
-
-def _row(number: int, cells: list[str]) -> np.ndarray:
-    values = {cell: _value(number, cell) for cell in set(cells)}
-    return np.fromiter(map(values.__getitem__, cells), bool, len(cells))
 
 
 def _value(number: int, cell: str) -> bool:
@@ -109,15 +90,7 @@ class Given(NamedTuple):
 
 
 def gather(experiment_or_config: Experiment | Config, server_share: float) -> Given:
-    """Load an experiment's data and partition it among the clients.
-
-    Args:
-        experiment_or_config: the experiment.
-        server_share: fraction of the training set that the server keeps.
-
-    Raises:
-        UserError: the trace or the data cannot be read, or the data cannot be partitioned as requested.
-    """
+    """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
     experiment = experiment_of(experiment_or_config)
     reachable = trace(experiment)
     dataset = load_data(experiment, server_share)
@@ -125,15 +98,7 @@ def gather(experiment_or_config: Experiment | Config, server_share: float) -> Gi
 
 
 def load_data(experiment_or_config: Experiment | Config, share: float) -> Dataset:
-    """Load the data set, and set the server's share of the training set aside.
-
-    Args:
-        experiment_or_config: experiment that holds or names the data set.
-        share: fraction of the training set that the server keeps.
-
-    Raises:
-        UserError: the data set does not exist, or the share is less than one example.
-    """
+    """Load the data set, and set the server's share of the training set aside."""
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     whole = _whole_dataset(config) if experiment.dataset is None else experiment.dataset
@@ -149,18 +114,14 @@ def load_data(experiment_or_config: Experiment | Config, share: float) -> Datase
 def _whole_dataset(config: Config) -> Dataset:
     name, arguments = config.data.dataset, dict(config.data.dataset_args)
     if name in config.plugins():
-        return DATASETS.make(name, **arguments)
+        return checking.DATASETS.make(name, **arguments)
     if arguments:
         raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
     return data.load(name, config.data.data_dir)
 
 
 def trace(experiment: Experiment) -> np.ndarray | None:
-    """Return the availability trace, bool [T or more, N]; None if availability is random.
-
-    Raises:
-        UserError: the trace is invalid or too short.
-    """
+    """Return the availability trace, bool [T or more, N]; None if availability is random."""
     config = experiment.config
     if experiment.reachable is not None:
         table, wanted = experiment.reachable, (config.run.rounds, config.partition.num_clients)
@@ -181,29 +142,20 @@ def trace(experiment: Experiment) -> np.ndarray | None:
 
 
 def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
-    """Make the partition of one seed.
-
-    Raises:
-        UserError: the partition is impossible, or leaves a client without data.
-    """
+    """Make the partition of one seed."""
     experiment = experiment_of(experiment_or_config)
     config, settings = experiment.config, experiment.config.partition
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
     own = _plugin_function(config) if experiment.partition is None else experiment.partition
     if own is not None:
         return _own_partition(own, config, dataset, data_seed)
+    skewness = "H" if settings.skewness == "H" else float(settings.skewness)
+    dirichlet = {"alpha": settings.alpha, "min_size": settings.min_client_size}
     options: dict[str, dict[str, Any]] = {
         "shards": {"shards_per_client": settings.shards_per_client},
-        "dirichlet_qp": {"alpha": settings.alpha, "min_size": settings.min_client_size},
-        "skewness": {
-            "skewness": "H" if settings.skewness == "H" else float(settings.skewness),
-            "main": settings.skewness_main,
-        },
-        "dirichlet": {
-            "alpha": settings.alpha,
-            "form": settings.dirichlet_form,
-            "min_size": settings.min_client_size,
-        },
+        "dirichlet_qp": dirichlet,
+        "skewness": {"skewness": skewness, "main": settings.skewness_main},
+        "dirichlet": {"form": settings.dirichlet_form, **dirichlet},
         "iid": {},
         "natural": {"client_ids": dataset.client_ids, "min_size": settings.min_client_size},
     }
@@ -238,7 +190,7 @@ def _plugin_function(config: Config) -> Deal | None:
                 f"--partition-args: {name!r} takes none; use them with --partition mypackage.module:factory"
             )
         return None
-    made = PARTITIONS.make(name, **arguments)
+    made = checking.PARTITIONS.make(name, **arguments)
     if not callable(made):
         raise UserError(
             f"--partition {name}: the factory returned a value of type {type(made).__name__}; return a function of "
@@ -259,21 +211,17 @@ def _check_position_base(own: Partition | Deal, config: Config, dataset: Dataset
         )
 
 
-def _call(deal: Deal, config: Config, dataset: Dataset, seed: int) -> Any:
+def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
+    _check_position_base(own, config, dataset)
+    name = config.partition.partition.removeprefix(VALUE)
     try:
-        return deal(dataset, config.partition.num_clients, seed)
+        made: Any = own if isinstance(own, Partition) else own(dataset, config.partition.num_clients, seed)
     except UserError:
         raise
     except RAISED_BY_PLUGINS as error:
-        name = config.partition.partition.removeprefix(VALUE)
         raise UserError(
             f"--partition {name}: dealing with seed {seed} raised {parsing.reason(error)}; fix the function"
         ) from error
-
-
-def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
-    _check_position_base(own, config, dataset)
-    made: Any = own if isinstance(own, Partition) else _call(own, config, dataset, seed)
     if isinstance(made, Sequence | np.ndarray):
         made = Partition.from_indices(list(made), dataset.num_train_examples)
     if not isinstance(made, Partition):
@@ -300,17 +248,13 @@ def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed
 
 
 def choose(experiment: Experiment, dataset: Dataset) -> Model:
-    """Return the experiment's model, built for the inputs of the data.
-
-    Raises:
-        UserError: the name, the parameters or the inputs are invalid for the model.
-    """
+    """Return the experiment's model, built for the inputs of the data."""
     settings, inputs = experiment.config.model, shapes(dataset.train_images)
     if experiment.model is not None:
         return _built(experiment.model, inputs, dataset)
     arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
-        made = blueprint.of(MODELS.make(settings.model, **arguments))
+        made = blueprint.of(checking.MODELS.make(settings.model, **arguments))
         if made is None:
             raise UserError(
                 f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"
@@ -373,8 +317,7 @@ def _check_plain_model_settings(settings: ModelConfig) -> None:
 
 def _width(dataset: Dataset) -> int:
     """Return the size of a prediction for targets without classes: the size of one example's targets."""
-    first = examples.leaves(dataset.train_labels, "targets")
-    return next(int(np.prod(array.shape[1:])) for _, array in first)
+    return next(int(np.prod(array.shape[1:])) for _, array in examples.leaves(dataset.train_labels, "targets"))
 
 
 def shapes(arrays: Any) -> Any:
@@ -393,17 +336,7 @@ _ROUNDING = 1e-2  # relative; the order of summation depends on the batch size
 
 
 def check_task(task: Task, prediction: Any, targets: Any, train_targets: Any) -> None:
-    """Check by shapes, then by values, that losses and measures are one independent number per example.
-
-    Args:
-        task: the task.
-        prediction: shapes of two examples' predictions.
-        targets: shapes of two examples' targets.
-        train_targets: all training targets, [n, ...], in host memory.
-
-    Raises:
-        UserError: a loss or a measure breaks the contract.
-    """
+    """Check by shapes of two examples, then by values, that losses and measures are one independent number each."""
     _check_one_each(task, "losses", task.losses, (jnp.float32,), prediction, targets)
     names = [measure.name for measure in task.measures]
     if not names or "loss" in names or len(set(names)) < len(names):
@@ -455,9 +388,8 @@ def _check_independent(task: Task, prediction: Any, targets: Any) -> None:
     predictions = jax.tree.map(lambda leaf: draws.uniform(0.1, 0.9, leaf.shape).astype(leaf.dtype), prediction)
     parts = (task.losses, *(measure.of for measure in task.measures))
     with jax.default_device(jax_settings.cpu()):
-        found = evaluate(
-            task, "losses or measures", lambda: jax.device_get(_in_pair_and_alone(parts, predictions, targets))
-        )
+        values_of = partial(_in_pair_and_alone, parts, predictions, targets)
+        found = evaluate(task, "losses or measures", lambda: jax.device_get(values_of()))
     for what, in_pair, alone in zip(("losses", *_measures(task)), *found):
         differ = ~np.isclose(in_pair, alone, rtol=_ROUNDING, atol=_ROUNDING**2, equal_nan=True)
         if differ.any():
@@ -490,17 +422,11 @@ def _different_pair(shapes: Any, targets: Any) -> Any:
 
 
 def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
-    """Check that model, task, strategy and data are compatible.
-
-    Raises:
-        UserError: two of them are incompatible.
-    """
+    """Check that model, task, strategy and data are compatible."""
     inputs, targets = shapes(dataset.train_images), shapes(dataset.train_labels)
     try:
         weights = jax.eval_shape(model.init, jax_settings.key(0))
-        prediction = jax.eval_shape(
-            lambda weights, inputs: model.apply(weights, inputs, None), weights, inputs
-        ).prediction
+        prediction = jax.eval_shape(lambda w, x: model.apply(w, x, None), weights, inputs).prediction
     except UserError:
         raise
     except Exception as error:

@@ -91,9 +91,6 @@ class Experiment:
                 seed), `model` (a flax.linen or NNX module, a Blueprint or a Model), `task`, `algo` (a Strategy),
                 `optimizer`, and `available` (bool [rounds, clients]).
 
-        Returns:
-            The experiment, for `fedjax_sel.run`.
-
         Raises:
             UserError: a value has the wrong type, a name does not exist, a value has no name for its run folder, or a
                 setting has no effect because its part is given as a value.
@@ -109,9 +106,6 @@ class Experiment:
             names: names of values, as in `of`, also of values that this call keeps.
             **choices: settings and values, as in `of`. A name replaces an earlier value; a value replaces an earlier
                 name and its parameters.
-
-        Raises:
-            UserError: as in `of`.
         """
         if not isinstance(names, Mapping | None):
             raise UserError(f'names: {_type_of(names)} is not a dict; give e.g. {{"model": "resnet-1"}}')
@@ -173,11 +167,7 @@ BUILTIN_MODEL_SETTINGS = ("model_dropout", "initializer", "precision")
 
 
 def experiment_of(experiment_or_config: Experiment | Config) -> Experiment:
-    """Return an experiment unchanged, or wrap a configuration in one.
-
-    Raises:
-        UserError: the argument is neither, or the configuration refers to a value that was given in Python.
-    """
+    """Return an experiment unchanged, or wrap a configuration in one."""
     if isinstance(experiment_or_config, Experiment):
         return experiment_or_config
     if not isinstance(experiment_or_config, Config):

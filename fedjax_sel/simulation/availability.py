@@ -10,16 +10,9 @@ from fedjax_sel.simulation.state import Plan, RoundContext
 
 
 def reachable(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
-    """Return the mask of available clients.
+    """Return the mask of available clients, bool [S, N]; None if all are available.
 
-    Args:
-        plan: the run's static configuration; each client is available with probability `plan.available`.
-        federation: the data; its availability trace, if any, replaces the random draw.
-        streams: random streams.
-        round: t, int32 scalar.
-
-    Returns:
-        bool [S, N], or None if all clients are available.
+    An availability trace in the federation replaces the draw with probability `plan.available`.
     """
     num_replicates, num_clients = federation.starts.shape
     if federation.reachable is not None:
@@ -35,17 +28,9 @@ def reachable(plan: Plan, federation: Federation, streams: Streams, round: jax.A
 
 
 def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the mask of clients whose report reaches the server, in a round or in one of its probes.
+    """Return the mask of clients whose report reaches the server, in a round or in one of its probes, bool [S, K].
 
-    Args:
-        failure_rate: probability that a report is lost; static.
-        streams: random streams.
-        round: t, int32 scalar.
-        ids: client IDs, int32 [S, K].
-        mask: clients that train, bool [S, K].
-
-    Returns:
-        bool [S, K].
+    `ids` are int32 [S, K]; `mask` marks the clients that train, bool [S, K].
     """
     if failure_rate == 0.0:
         return mask
@@ -62,14 +47,9 @@ def chance(context: RoundContext) -> jax.Array | float:
     An availability trace has no known probability. The fraction of all examples held by available clients replaces it,
     so that these clients represent all.
     """
-    plan, available = context.plan, context.available
-    if available is None:
-        reached: jax.Array | float = 1.0
-    elif plan.available is not None:
-        reached = plan.available
-    else:
-        reached = available_share(context)
-    return reached * (1.0 - plan.report_failure_rate)
+    share = None if context.available is None else context.plan.available
+    reached = available_share(context) if share is None else share
+    return reached * (1.0 - context.plan.report_failure_rate)
 
 
 def available_share(context: RoundContext) -> jax.Array | float:
@@ -81,28 +61,19 @@ def available_share(context: RoundContext) -> jax.Array | float:
     return jnp.where(held > 0, held, 1.0)
 
 
-# Replacement of measured losses that are not finite, before a strategy reads them.
-#
-# A NaN loss means a diverged client, hence a high loss. It becomes the largest finite loss among the current and the
-# earlier answers.
-
-
+# A NaN loss means a diverged client, hence a high loss. Before a strategy reads it, it becomes the largest finite loss
+# among the current and the earlier answers.
 LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 
 
 def losses(
     values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Make measured losses finite.
+    """Make measured losses, float32 [M, ...] in nats, finite and within +-1e6.
 
-    Args:
-        values: losses, float32 [M, ...], nats.
-        answered: mask of the clients that answered, bool [M]; other values are not counted.
-        known_before: largest loss in the fact table; -inf for an empty table.
-
-    Returns:
-        Finite losses of the same shape, within +-1e6; the mask of clients with a value that was not finite, bool [M];
-        and the number of replaced values, int32.
+    `answered`, bool [M], marks the clients whose values count. `known_before` is the largest loss in the fact table,
+    -inf if it is empty. Also return the mask of clients with a value that was not finite, bool [M], and the number of
+    replaced values, int32.
     """
     counts = answered.reshape(-1, *[1] * (values.ndim - 1))
     finite = jnp.isfinite(values)

@@ -45,36 +45,17 @@ def block_size(num_examples: int, largest: int) -> int:
 
 
 class Evaluator(NamedTuple):
-    """Static configuration of an evaluation.
-
-    Attributes:
-        mesh: the devices.
-        model: the network.
-        task: the loss and the measures.
-        block: examples per job.
-        at_once: jobs that a device runs at once.
-    """
+    """Static configuration of an evaluation."""
 
     mesh: Mesh
     model: Model
     task: Task
-    block: int
-    at_once: int
+    block: int  # examples per job
+    at_once: int  # jobs that a device runs at once
 
 
 def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights) -> Measured:
-    """Evaluate the models of all replicates on the same examples.
-
-    Args:
-        evaluator: static configuration.
-        federation: the data, for its input normalization.
-        inputs: [n, ...].
-        targets: [n, ...].
-        weights: one model per replicate, [S, ...].
-
-    Returns:
-        Metrics, leaves [S].
-    """
+    """Evaluate the models of all replicates, [S, ...], on the same inputs and targets, [n, ...]; leaves [S]."""
     measures, losses = _per_example(evaluator, federation, inputs, targets, weights)
     first = evaluator.task.measure
     values = measures[first.name]
@@ -94,17 +75,14 @@ class OfClients(NamedTuple):
 
 
 def of_clients(evaluator: Evaluator, federation: Federation, weights: Weights) -> OfClients:
-    """Evaluate the models of all replicates on each client's training data; arguments as in `on_examples`."""
+    """Evaluate the models of all replicates, [S, ...], on each client's training data."""
     measures, losses = _sums_of_clients(evaluator, federation, weights)
     sizes = federation.train_sizes
     return OfClients({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
 def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights) -> TrainMetrics:
-    """Evaluate the models of all replicates on all clients' training data, in one pass over the examples.
-
-    It takes the same arguments as `on_examples`.
-    """
+    """Evaluate the models of all replicates on all clients' training data, in one pass over the examples."""
     sums, losses = _sums_of_clients(evaluator, federation, weights)
     total, first = federation.train_sizes.sum(axis=1), evaluator.task.measure
     goodness = (1.0 if first.higher_is_better else -1.0) * sums[first.name] / federation.train_sizes
@@ -227,13 +205,7 @@ def _examples(federation: Federation, request: Request) -> tuple[Any, Any]:
 
 
 def server_examples(plan: Plan, federation: Federation, evaluations: jax.Array | int) -> jax.Array | int:
-    """Count the examples that the server evaluates for the strategy in a round.
-
-    Args:
-        plan: static configuration with the strategy.
-        federation: the data.
-        evaluations: number of evaluations of the global model for `server_metrics`.
-    """
+    """Count the examples that the server evaluates for the strategy in a round; `evaluations` of the global model."""
     counts = {}
     for request in plan.strategy.requests:
         if request.who == SERVER:

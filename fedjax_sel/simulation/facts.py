@@ -19,8 +19,9 @@ from fedjax_sel.simulation import availability, keys, ledger
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
-from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Strategy
+from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
+from fedjax_sel.strategies.protocol import Known
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
@@ -92,31 +93,26 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 }
 """Kind of fact -> function that computes one client's entry of the table.
 
-`loss_change` combines several losses (`information.py`). `server_metrics` and `subset_loss` are evaluated by the server
-(`server_evaluation.py`)."""
+`loss_change` combines several losses (`_loss_change`); the server evaluates `server_metrics` and `subset_loss`."""
 
 
 def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = facts.KINDS[request.kind]
+    kind = KINDS[request.kind]
     if kind.evaluates == "part":
-        examples = _on(federation, request.option("on") or loss_on)
+        examples = examples_on(federation, request.option("on") or loss_on)
         if request.option("batch_size"):
             return jnp.minimum(examples, request.option("batch_size"))
         return examples * (1 + facts.num_probes(request))
     return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
 
 
-def _on(federation: Federation, part: str) -> jax.Array:
+def examples_on(federation: Federation, part: str) -> jax.Array:
+    """Count the examples of each client on which a loss of this part of its data is measured, int32 [S, N]."""
     if part == "all":
         return federation.sizes
     held = federation.holdout_sizes
     return jnp.where((part == "holdout") & (held > 0), held, federation.train_sizes)
-
-
-def reported(federation: Federation, loss_on: str) -> jax.Array:
-    """Count the examples that each client evaluates to report a loss with its upload, int32 [S, N]."""
-    return _on(federation, loss_on)
 
 
 def empty_bill(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
@@ -124,62 +120,6 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int) -> Bill
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     return Bill(no_clients, no_clients, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
-
-
-def add(
-    bill: Bill,
-    position: int,
-    request: Request,
-    federation: Federation,
-    queried: jax.Array,
-    answered: jax.Array,
-    loss_on: str,
-) -> Bill:
-    """Add the cost of one request: the queried clients' work and the answers that arrive.
-
-    Args:
-        bill: the round's bill so far.
-        position: index of the request in the strategy's requests.
-        request: the request; static.
-        federation: the clients' data.
-        queried: mask of the queried clients, which receive the model and compute an answer, bool [S, N].
-        answered: mask of the clients whose answer arrives, bool [S, N].
-        loss_on: part of the data that losses are measured on, from the configuration.
-
-    Returns:
-        The new bill.
-    """
-    kind = KINDS[request.kind]
-    work = jnp.where(queried, evaluated(request, federation, loss_on), 0).sum(axis=1)
-    return bill._replace(
-        asked=bill.asked | queried if kind.needs_model else bill.asked,
-        trained=bill.trained | queried if kind.trains else bill.trained,
-        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
-        examples_evaluated=bill.examples_evaluated + work,
-    )
-
-
-def add_probe(
-    bill: Bill, took_part: jax.Array, reported: jax.Array, num_examples: jax.Array, queried: jax.Array
-) -> Bill:
-    """Add the cost of a probe round: its cohort's training and uploads, and a copy of its model per queried client.
-
-    Args:
-        bill: the round's bill so far.
-        took_part: mask of the probe cohort's clients that trained, bool [S, K].
-        reported: mask of those whose report arrived, bool [S, K].
-        num_examples: examples that they trained on, int32 [S].
-        queried: mask of the queried clients, bool [S, N].
-
-    Returns:
-        The new bill.
-    """
-    return bill._replace(
-        probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
-        probe_models_up=bill.probe_models_up + reported.sum(axis=1, dtype=jnp.int32),
-        probe_reports_lost=bill.probe_reports_lost + (took_part & ~reported).sum(axis=1, dtype=jnp.int32),
-        examples_trained=bill.examples_trained + num_examples,
-    )
 
 
 class Probe(NamedTuple):
@@ -191,15 +131,21 @@ class Probe(NamedTuple):
     num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
 
 
+def add_probe(bill: Bill, probe: Probe, queried: jax.Array) -> Bill:
+    """Add the cost of a probe round: its cohort's training and uploads, and its model for each of `queried` [S, N]."""
+    return bill._replace(
+        probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
+        probe_models_up=bill.probe_models_up + probe.reported.sum(axis=1, dtype=jnp.int32),
+        probe_reports_lost=bill.probe_reports_lost + (probe.took_part & ~probe.reported).sum(axis=1, dtype=jnp.int32),
+        examples_trained=bill.examples_trained + probe.num_examples,
+    )
+
+
 def probe_round(context: RoundContext, number: int) -> Probe:
     """Train a uniformly random cohort and take the server's step on its reports (FedCor, Alg. 2, lines 4-8).
 
     The result equals the model of a round with this cohort: the same federated optimizer, lost reports, and server
-    optimizer. The optimizers' memories stay unchanged.
-
-    Args:
-        context: the round's inputs.
-        number: index of the probe in this round.
+    optimizer. The optimizers' memories stay unchanged. `number` is the index of the probe in this round.
     """
     plan, federation, available = context.plan, context.federation, context.available
     trainer = plan.trainer
@@ -210,12 +156,8 @@ def probe_round(context: RoundContext, number: int) -> Probe:
         key = jax.random.fold_in(key, keys.INITIALISATION)
         return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, available)
 
-    if available is None:
-        cohorts = jax.vmap(lambda key: draw(key, None))(own)
-        took_part = jnp.ones(cohorts.shape, bool)
-    else:
-        cohorts = jax.vmap(draw)(own, available)
-        took_part = jnp.take_along_axis(available, cohorts, axis=1)
+    cohorts = jax.vmap(draw)(own, available)
+    took_part = jnp.ones(cohorts.shape, bool) if available is None else jnp.take_along_axis(available, cohorts, axis=1)
     replicates, clients = devices.pairs(num_replicates, cohorts)
     job_keys = jax.vmap(lambda s, k: jax.random.fold_in(own[s], k))(replicates, clients)
 
@@ -250,9 +192,8 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
     """Return aggregation weights by the configured rule, float32 [S, K]."""
     all_sizes = context.federation.train_sizes
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
-    num_reached = (
-        jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if context.available is None else context.available.sum(1)
-    )
+    available = context.available
+    num_reached = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if available is None else available.sum(1)
     inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)) * availability.chance(context)
 
     def weights_of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
@@ -261,11 +202,8 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
     return jax.vmap(weights_of)(sizes, reported, all_sizes.sum(axis=1), inclusion)
 
 
-# Measurement of a strategy's requested facts: client queries, fact tables, and the bill.
-#
 # The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
-# measured at the round's model w^t, for all replicates at once, spread over the devices.
-# Shapes: S replicates, N clients, M queried clients.
+# measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
 
 
 def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
@@ -290,29 +228,13 @@ def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: in
 
 
 def measure(
-    context: RoundContext,
-    info: Information,
-    bill: Bill,
-    who: str,
-    ids: jax.Array | None = None,
-    mask=None,
-    arrives=None,
+    context: RoundContext, info: Information, bill: Bill, who: str, ids=None, mask=None, arrives=None
 ) -> tuple[Information, Bill]:
     """Measure the facts requested of one group of clients that are due in this round (`serve` in the protocol).
 
     A request's schedule depends on the round number alone, which is never batched, so `cond` stays a real branch.
-
-    Args:
-        context: the round's inputs.
-        info: fact tables.
-        bill: the round's bill so far.
-        who: group of clients: ALL, CANDIDATES or SELECTED.
-        ids: queried clients, int32 [S, M]; None: all clients.
-        mask: queried clients that are available, bool [S, M]; None: as in `context.available`.
-        arrives: clients whose answer reaches the server, bool [S, M]; None: all available ones.
-
-    Returns:
-        The new tables and the new bill.
+    `ids` are the queried clients, int32 [S, M]; None: all clients. `mask` marks the available ones, bool [S, M]; None:
+    as in `context.available`. `arrives` marks those whose answer arrives, bool [S, M]; None: all available ones.
     """
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
@@ -336,28 +258,15 @@ def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tu
     return info, bill
 
 
-def enter_training_losses(
-    context: RoundContext, info: Information, bill: Bill, ids, mask, losses: jax.Array
-) -> tuple[Information, Bill]:
-    """Enter the training losses that the cohort reports with its updates, if they are requested.
-
-    Args:
-        context: the round's inputs.
-        info: fact tables.
-        bill: the round's bill so far.
-        ids: cohort, int32 [S, K].
-        mask: clients whose report arrives, bool [S, K].
-        losses: training losses, float32 [S, K], nats.
-
-    Returns:
-        The new tables and the new bill.
-    """
+def enter_training_losses(context: RoundContext, known: Known, reports: Selection, losses: jax.Array) -> Known:
+    """Enter the training losses, [S, K] in nats, that the cohort reports with its updates, if they are requested."""
+    state, info, bill = known
     for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
-            due = mask & request.when.due(context.round)
+            due = reports.mask & request.when.due(context.round)
             # The training itself is already billed as the cohort's.
-            info, bill = _enter(context, info, bill, position, ids, due, due, losses)
-    return info, bill
+            info, bill = _enter(context, info, bill, position, reports.ids, due, due, losses)
+    return Known(state, info, bill)
 
 
 def _serve(
@@ -400,8 +309,14 @@ def _enter(
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
-    federation, loss_on = context.federation, context.plan.loss_on
-    bill = add(bill, position, request, federation, clients_in(ids, queried), clients_in(ids, arrives), loss_on)
+    asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
+    work = jnp.where(asked, evaluated(request, context.federation, context.plan.loss_on), 0).sum(axis=1)
+    bill = bill._replace(
+        asked=bill.asked | asked if kind.needs_model else bill.asked,
+        trained=bill.trained | asked if kind.trains else bill.trained,
+        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
+        examples_evaluated=bill.examples_evaluated + work,
+    )
     return info.replace(request.kind, Fact(value, ages)), bill
 
 
@@ -440,8 +355,7 @@ def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask)
     changes = []
     for probe in range(facts.num_probes(request)):
         probed = probe_round(context, probe)
-        restored = request.option("restored", False)
-        after = before if restored else _answers(context, as_loss, probed.params, ids)
+        after = before if request.option("restored", False) else _answers(context, as_loss, probed.params, ids)
         changes.append(after - before)
-        bill = add_probe(bill, probed.took_part, probed.reported, probed.num_examples, answered)
+        bill = add_probe(bill, probed, answered)
     return jnp.stack(changes, axis=-1), bill

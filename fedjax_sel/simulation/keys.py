@@ -29,30 +29,23 @@ class Streams(NamedTuple):
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
-    """Return the root seed of every purpose.
-
-    Args:
-        seeds: one seed per replicate, [S].
-        fixed: purpose -> seed shared by all replicates, or None.
-
-    Returns:
-        Seeds, uint32 [S] for each purpose.
-    """
+    """Return root seeds, uint32 [S] for each purpose; `fixed` maps a purpose to a seed shared by all replicates."""
 
     def roots_of(purpose: str) -> np.ndarray:
         shared = fixed.get(purpose)
         return np.array([seed if shared is None else shared for seed in seeds], np.uint32)
 
-    return Streams(*(roots_of(purpose) for purpose in Streams._fields))
+    return Streams(*map(roots_of, Streams._fields))
 
 
 def streams(root_seeds: Streams) -> Streams:
     """Return typed keys, [S] for each purpose."""
 
-    def keys_of(purpose: str, seeds: jax.Array) -> jax.Array:
-        return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), PURPOSES.index(purpose)))(seeds)
+    def keys_of(purpose: str) -> jax.Array:
+        position, seeds = PURPOSES.index(purpose), jnp.asarray(getattr(root_seeds, purpose))
+        return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), position))(seeds)
 
-    return Streams(*(keys_of(purpose, jnp.asarray(getattr(root_seeds, purpose))) for purpose in Streams._fields))
+    return Streams(*map(keys_of, Streams._fields))
 
 
 def of_round(stream: jax.Array, round: jax.Array) -> jax.Array:

@@ -49,30 +49,16 @@ class Ledger(NamedTuple):
 
 
 def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
-    """Return the ledger of the counted events, in exact integers.
-
-    Args:
-        events: NumPy arrays [seeds, rounds, ...].
-        num_params: trained parameters of the model, P.
-        floats_per_answer: length of one answer to each request, in floats.
-        num_carried: non-trained numbers that travel with every model.
-    """
+    """Return the ledger of the counts [seeds, rounds, ...]; `num_carried` numbers travel with every model."""
     counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
     floats_down = counts.vectors_down * num_params
     answered = counts.answers @ np.asarray(floats_per_answer, np.int64)
     floats_up = answered + counts.floats_reported + counts.vectors_up * num_params
     model_bytes = (num_params + num_carried) * BYTES_PER_FLOAT
     return Ledger(
-        models_down=counts.models_down,
-        models_up=counts.models_up,
+        **{name: getattr(counts, name) for name in Ledger._fields if name in Events._fields},
         floats_down=floats_down,
         floats_up=floats_up,
-        examples_trained=counts.examples_trained,
-        examples_evaluated=counts.examples_evaluated,
-        server_examples=counts.server_examples,
-        losses_replaced=counts.losses_replaced,
-        reports_lost=counts.reports_lost,
-        updates_skipped=counts.updates_skipped,
         bytes_down=counts.models_down * model_bytes + floats_down * BYTES_PER_FLOAT,
         bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
     )

@@ -26,16 +26,9 @@ def record(
     weights: jax.Array,
     reads: OutcomeReads,
 ) -> Records:
-    """Return the round's records: evaluations that are due, the cohort, faults, and ledger events.
+    """Return the round's records, leaves [S, ...]: evaluations that are due, the cohort, faults, and ledger events.
 
-    Args:
-        context: the round's inputs, with the run's state at w^t.
-        cohort: the selected clients, and the mask of arriving reports.
-        bill: cost of the round's facts.
-        trained: the clients' results, with the mask of finite updates.
-        server: the new global model and the server's state.
-        weights: aggregation weights, float32 [S, K].
-        reads: the parts of the outcome that the strategy reads; losses are billed, as they travel with the updates.
+    The losses that the strategy reads (`reads`) are billed, as they travel with the updates.
     """
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
     selection, reports, finite = cohort.selection, cohort.reports, trained.finite
@@ -49,29 +42,22 @@ def record(
     nan = jnp.full((num_replicates,), jnp.nan, jnp.float32)
     task = plan.trainer.task
     unmeasured = {each.name: nan for each in task.measures}
-    test = _every(
-        plan.eval_every,
-        plan.num_rounds,
-        round,
-        lambda: evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)._replace(
-            correct=nan
-        ),
-        Measured(unmeasured, nan, nan),
-    )
-    train = _every(
-        plan.train_metrics_every,
-        plan.num_rounds,
-        round,
-        lambda: evaluation.train_metrics(evaluator(plan, federation.labels), federation, server.params),
-        TrainMetrics(unmeasured, nan, nan),
-    )
-    # Facts measured before the first round are billed to the first round.
+
+    def measure_test() -> Measured:
+        measured = evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)
+        return measured._replace(correct=nan)
+
+    def measure_train() -> TrainMetrics:
+        return evaluation.train_metrics(evaluator(plan, federation.labels), federation, server.params)
+
+    test = _every(plan.eval_every, plan.num_rounds, round, measure_test, Measured(unmeasured, nan, nan))
+    unknown = TrainMetrics(unmeasured, nan, nan)
+    train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
+    # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
     trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
-    # The evaluation of w^0 is billed to the first round, too.
-    evaluations = 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
-    evaluated = server_examples(plan, federation, evaluations)
+    evaluated = server_examples(plan, federation, 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1))
     work = _examples_of_training(context)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
@@ -120,19 +106,12 @@ def _events(
 ) -> Events:
     """Return the round's ledger events.
 
-    Args:
-        plan: the run's static configuration.
-        federation: the clients' and the server's data.
-        work: examples that each client's training processes, int32 [S, N].
-        trains: mask of the cohort, bool [S, N].
-        reported: mask of the clients whose report arrived, bool [S, N].
-        bill: cost of the round's facts.
-        start: cost of the facts measured before the first round; zeros in later rounds.
-        losses: number of losses that each client reports with its update, 0 to 2.
-        evaluated: examples that the server evaluates for the strategy.
+    `work` counts the examples that each client's training processes, int32 [S, N]. `trains` and `reported` mark the
+    cohort and the arrived reports, bool [S, N]. `start` is the cost of the facts measured before the first round, zero
+    in later rounds. Each client reports 0 to 2 `losses` with its update.
     """
     optimizer = plan.trainer.optimizer
-    on = facts.reported(federation, plan.loss_on)
+    on = facts.examples_on(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
     models_up = arrived + bill.probe_models_up + start.probe_models_up
 

@@ -21,46 +21,103 @@ from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.evaluation import Reports, evaluate_for_strategy, subsets
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.recording import record
-from fedjax_sel.simulation.state import (
-    Bill,
-    Carry,
-    Cohort,
-    Plan,
-    Records,
-    RoundContext,
-    ServerStep,
-    Sums,
-    ToTrain,
-    Trained,
-    UncheckedIds,
-    to_train,
-)
+from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Information, Outcome, Selection, ServerMetrics, Unrequested
+from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
 from fedjax_sel.strategies.protocol import Known, OutcomeReads, of_outcome
 from fedjax_sel.training import client, server
 
 
-def select(context: RoundContext) -> tuple[Cohort, Known]:
-    """Measure the facts requested of all clients and of candidates, then let the strategy select the cohort.
-
-    The order of the strategy's hooks is `protocol.select`'s.
+def one_round(
+    plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
+) -> tuple[Carry, Records]:
+    """Run one round of all replicates, from the state at w^t to the state at w^(t+1) and the round's records.
 
     Args:
-        context: the round's inputs.
+        plan: the run's static configuration.
+        carry: the run's state at w^t, leaves [S, ...].
+        round: t, int32 scalar, from 0. It is never batched, so a condition on it alone stays a real branch.
+        federation: the clients' and the server's data.
+        streams: random streams, [S] for each purpose.
+    """
+    context = RoundContext(plan, federation, carry, streams, round, reachable(plan, federation, streams, round))
+
+    # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
+    # strategy's state, its fact tables and the round's bill.
+    cohort, selection_state = select(context)
+    selection_state = protocol.ask_cohort(  # a lost report loses the cohort's answers too
+        partial(facts.measure, context), selection_state, cohort.selection, cohort.reports.mask
+    )
+    reads = outcome_reads(context, cohort, selection_state)
+    weights = cohort_weights(context, cohort, selection_state)
+    trained, sums = train_cohorts(context, cohort, weights, reads)
+    selection_state = facts.enter_training_losses(context, selection_state, cohort.reports, trained.training_loss)
+    server = aggregate(context, cohort, trained, sums, weights)
+    selection_state = learn(context, cohort, selection_state, trained, server, weights, reads)
+    records = record(context, cohort, selection_state.bill, trained, server, weights, reads)
+
+    carry = carry._replace(
+        params=server.params, server=server.optimizer, strategy=selection_state.state, info=selection_state.info,
+        shared=server.shared, evaluation=server.evaluation,
+    )  # fmt: skip
+    # A client whose update is not finite keeps its previous row.
+    kept = cohort.selection.mask & trained.finite
+    results = (carry._replace(clients=None), records)
+    clients = client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
+    return carry._replace(clients=clients), records
+
+
+def many_rounds(
+    plan: Plan,
+    length: int,
+    some_are_idle: bool,
+    carry: Carry,
+    first: jax.Array,
+    federation: Federation,
+    streams: Streams,
+) -> tuple[Carry, Records]:
+    """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
+
+    Args:
+        plan: the run's static configuration.
+        length: number of rounds; static.
+        some_are_idle: whether the last chunk extends past the run's end, where rounds change nothing; static.
+        carry: the run's state before round `first`, leaves [S, ...].
+        first: number of the first round, int32 scalar.
+        federation: the clients' and the server's data.
+        streams: random streams, [S] for each purpose.
 
     Returns:
-        The cohort, and the selection state (strategy state, fact tables, bill) after the selection.
+        The carry after the chunk, and the records with leading axes [length, S].
+    """
+
+    def body(carry: Carry, round: jax.Array):
+        def run(carry: Carry) -> tuple[Carry, Records]:
+            return one_round(plan, carry, round, federation, streams)
+
+        if not some_are_idle:
+            return run(carry)
+        idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, carry)[1])
+        return lax.cond(round < plan.num_rounds, run, lambda carry: (carry, idle), carry)
+
+    return lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
+
+
+def select(context: RoundContext) -> tuple[Cohort, Known]:
+    """Measure the facts requested of all clients and of candidates, then select cohorts [S, K].
+
+    The order of the strategy's hooks is `protocol.select`'s.
     """
     plan, round, available = context.plan, context.round, context.available
     num_replicates, num_clients = context.federation.starts.shape
     of_select = jax.vmap(lambda stream: keys.of_round(stream, round))(context.streams.selection)
     of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
-    def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
-        queried = None if ids is None else state.clip_ids(ids, num_clients)
-        return facts.measure(context, info, bill, who, queried)
+    def serve(
+        info: Information, bill: state.Bill, who: str, ids: jax.Array | None = None
+    ) -> tuple[Information, state.Bill]:
+        return facts.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
 
     bill = facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests))
     selection_state, (answer, candidates) = protocol.select(
@@ -73,26 +130,43 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     )
     selection = answer._replace(ids=state.clip_ids(answer.ids, num_clients))
     if available is not None:  # an unavailable client does not train, even if the strategy selected it
-        reachable = jnp.take_along_axis(available, selection.ids, axis=1)
-        selection = selection._replace(mask=selection.mask & reachable)
+        selection = selection._replace(mask=selection.mask & jnp.take_along_axis(available, selection.ids, axis=1))
     arrives = availability.arrives(plan.report_failure_rate, context.streams, round, selection.ids, selection.mask)
-    named = UncheckedIds(answer.ids, selection.mask, candidates)
+    named = state.UncheckedIds(answer.ids, selection.mask, candidates)
     return Cohort(named, selection, selection._replace(mask=arrives)), selection_state
 
 
-def measure_cohort(context: RoundContext, cohort: Cohort, selection_state: Known) -> Known:
-    """Measure the facts requested of the cohort; a lost report loses these answers too.
+def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Known) -> OutcomeReads:
+    """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
+    strategy, carry, known = context.plan.strategy, context.carry, selection_state
+    params, evaluation = carry.params.trained, carry.evaluation
+    return of_outcome(strategy, params, evaluation, context.round, known.state, known.info, cohort.selection)
 
-    Args:
-        context: the round's inputs.
-        cohort: the queried clients, and the mask of arriving reports.
-        selection_state: strategy state, fact tables and bill after the selection.
 
-    Returns:
-        The selection state with the new facts and their cost.
+def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Known) -> jax.Array:
+    """Return the aggregation weights, float32 [S, K], zero for lost reports.
+
+    They are the strategy's own if it returns some, else the configured rule's. Under the rule `unbiased`, the
+    strategy's `inclusion` reads its state and fact tables.
     """
-    serve = partial(facts.measure, context)
-    return protocol.ask_cohort(serve, selection_state, cohort.selection, cohort.reports.mask)
+    plan, reports = context.plan, cohort.reports
+    unbiased, chance = plan.aggregation == "unbiased", availability.chance(context)
+    if reports.weights is not None:
+        own = jnp.where(reports.mask, reports.weights, 0.0)
+        # The strategy's weights treat the available clients as all clients, and ignore lost reports.
+        return own * jnp.reshape(availability.available_share(context) / chance, (-1, 1)) if unbiased else own
+    all_sizes = context.federation.train_sizes
+    sizes, inclusion = jnp.take_along_axis(all_sizes, reports.ids, axis=1), None
+    if unbiased:
+        expected = plan.strategy.inclusion
+        assert expected is not None, "rejected before the run"
+        of_all = jax.vmap(lambda state, info, available: expected(state, info, context.round, available))(
+            selection_state.state, selection_state.info, context.available
+        )
+        assert of_all is not None, "rejected before the run"
+        inclusion = jnp.take_along_axis(of_all, reports.ids, axis=1) * jnp.reshape(chance, (-1, 1))
+    weights_of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
+    return weights_of(sizes, reports.mask, all_sizes.sum(axis=1), inclusion)
 
 
 def train_cohorts(
@@ -100,26 +174,20 @@ def train_cohorts(
 ) -> tuple[Trained, Sums]:
     """Train each cohort from its replicate's model w^t, with all S * K clients spread over the devices.
 
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients, and the mask of arriving reports.
-        weights: aggregation weights, float32 [S, K].
-        reads: the parts of the outcome that the strategy reads.
-
     Returns:
-        Each client's result, and the weighted sums of the arriving finite reports.
+        Each client's result, leaves [S, K, ...], and the sums of the arriving finite reports by `weights`, float32
+        [S, K].
     """
-    plan, selection, reports = context.plan, cohort.selection, cohort.reports
-    round = context.round
-    num_replicates, num_selected = selection.ids.shape
-    replicates, clients = devices.pairs(num_replicates, selection.ids)
+    plan, round, ids, arriving = context.plan, context.round, cohort.selection.ids, cohort.reports.mask
+    num_replicates, num_selected = ids.shape
+    replicates, clients = devices.pairs(num_replicates, ids)
     job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     averages = protocol.requested(plan.strategy) is not None
     keep_updates = reads.updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
-    def train(shared: ToTrain, job):
+    def train(shared: state.ToTrain, job):
         replicate, who, key, arrives = job
         federation, received = shared.federation, shared.received(replicate)
         kept = shared.kept(replicate, who)
@@ -146,62 +214,27 @@ def train_cohorts(
         )
         return of_client, server.finite_part(sums, finite)
 
-    jobs = (replicates, clients, job_keys, reports.mask.reshape(-1))
+    jobs = (replicates, clients, job_keys, arriving.reshape(-1))
     num_clients = context.federation.starts.shape[1]
-    factors = Sums(weights, jnp.where(reports.mask, 1.0 / num_clients, 0.0))
-    of_jobs, sums = devices.spread_and_add(plan.mesh, train, to_train(context), jobs, plan.clients_at_once, factors)
+    factors = Sums(weights, jnp.where(arriving, 1.0 / num_clients, 0.0))
+    of_jobs, sums = devices.spread_and_add(
+        plan.mesh, train, state.to_train(context), jobs, plan.clients_at_once, factors
+    )
     trained: Trained = devices.unflatten(of_jobs, num_replicates)
     if not keep_updates:
-        zeros = jax.tree.map(
-            lambda w: jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype), context.carry.params.trained
-        )
-        trained = trained._replace(updates=zeros)
+
+        def zeros(w: jax.Array) -> jax.Array:
+            return jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype)
+
+        trained = trained._replace(updates=jax.tree.map(zeros, context.carry.params.trained))
     return trained, sums
 
 
-def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Known) -> jax.Array:
-    """Return the aggregation weights: the strategy's own if it returns some, else the configured rule's.
-
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients, and the mask of arriving reports.
-        selection_state: strategy state and fact tables, which `inclusion` reads under the rule `unbiased`.
-
-    Returns:
-        float32 [S, K]; zero for lost reports.
-    """
-    plan, reports = context.plan, cohort.reports
-    unbiased, chance = plan.aggregation == "unbiased", availability.chance(context)
-    if reports.weights is not None:
-        own = jnp.where(reports.mask, reports.weights, 0.0)
-        # The strategy's weights treat the available clients as all clients, and ignore lost reports.
-        return own * jnp.reshape(availability.available_share(context) / chance, (-1, 1)) if unbiased else own
-    all_sizes = context.federation.train_sizes
-    sizes, inclusion = jnp.take_along_axis(all_sizes, reports.ids, axis=1), None
-    if unbiased:
-        expected = plan.strategy.inclusion
-        assert expected is not None, "rejected before the run"
-        of_all = jax.vmap(lambda state, info, available: expected(state, info, context.round, available))(
-            selection_state.state, selection_state.info, context.available
-        )
-        assert of_all is not None, "rejected before the run"
-        inclusion = jnp.take_along_axis(of_all, reports.ids, axis=1) * jnp.reshape(chance, (-1, 1))
-    weights_of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
-    return weights_of(sizes, reports.mask, all_sizes.sum(axis=1), inclusion)
-
-
 def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sums, weights: jax.Array) -> ServerStep:
-    """Take the server optimizer's step on the weighted mean of the finite reports.
+    """Take the server optimizer's step on the mean of the finite reports by `weights`, float32 [S, K].
 
     The step leaves out updates that are not finite in every run. The host reads them from the records afterwards, and
     ends the run if `--on-nonfinite` demands it.
-
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients, and the mask of arriving reports.
-        trained: the clients' results, with the mask of finite updates.
-        sums: weighted sums over the finite reports.
-        weights: aggregation weights, float32 [S, K].
     """
     plan, carry = context.plan, context.carry
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
@@ -213,42 +246,6 @@ def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sum
     return ServerStep(params, optimizer, shared, evaluate_for_strategy(plan, context.federation, params))
 
 
-def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Known) -> OutcomeReads:
-    """Return which parts of the outcome the strategy's `update` reads, found by tracing it.
-
-    A part that `update` does not read is neither computed nor billed.
-
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients.
-        selection_state: strategy state, fact tables and bill, with the cohort's answers.
-    """
-    carry = context.carry
-    return of_outcome(
-        context.plan.strategy, carry.params.trained, carry.evaluation, context.round, selection_state.state,
-        selection_state.info, cohort.selection,
-    )  # fmt: skip
-
-
-def record_training_losses(context: RoundContext, cohort: Cohort, selection_state: Known, trained: Trained) -> Known:
-    """Enter the cohort's training losses into the fact table, if the strategy requested them.
-
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients, and the mask of arriving reports.
-        selection_state: strategy state, fact tables and bill before.
-        trained: the clients' results, with their training losses.
-
-    Returns:
-        The selection state with the new facts and their cost.
-    """
-    reports = cohort.reports
-    info, bill = facts.enter_training_losses(
-        context, selection_state.info, selection_state.bill, reports.ids, reports.mask, trained.training_loss
-    )
-    return Known(selection_state.state, info, bill)
-
-
 def learn(
     context: RoundContext,
     cohort: Cohort,
@@ -258,36 +255,26 @@ def learn(
     weights: jax.Array,
     reads: OutcomeReads,
 ) -> Known:
-    """Call the strategy's `update` on the round's outcome, and age its facts by one round.
+    """Call the strategy's `update` on the round's outcome, leaves [S, K, ...], and age its facts by one round.
 
     The bill counts the losses in the outcome that were not finite and were replaced.
-
-    Args:
-        context: the round's inputs.
-        cohort: the selected clients, and the mask of arriving reports.
-        selection_state: strategy state, fact tables and bill before the update.
-        trained: the clients' results.
-        server: the new global model and the server's state.
-        weights: aggregation weights, float32 [S, K].
-        reads: the parts of the outcome that `update` reads.
-
-    Returns:
-        The selection state after the update.
     """
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(availability.losses)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(availability.losses)(trained.loss_after, reports.mask)
-    updates, before, after, finite = _zero_lost_reports(reports, (trained.updates, before, after, trained.finite))
+    reported = (trained.updates, before, after, trained.finite)
+    updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
     averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
+    metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
+    if server.evaluation is not None and carry.evaluation is not None:
+        metrics = ServerMetrics(carry.evaluation, server.evaluation)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, server.params.trained, carry.params.trained),
         finite=finite,
-        metrics=Unrequested(plan.strategy.name, "server_metrics")
-        if server.evaluation is None or carry.evaluation is None
-        else ServerMetrics(carry.evaluation, server.evaluation),
+        metrics=metrics,
         path_lengths=trained.path_lengths,
         subset_loss=subsets(plan, context.federation, averaged),
     )
@@ -298,93 +285,6 @@ def learn(
     return selection_state._replace(bill=bill._replace(losses_replaced=bill.losses_replaced + replaced))
 
 
-def _zero_lost_reports(reports: Selection, reported: Any) -> Any:
-    """Set the leaves [S, K, ...] to zero for lost reports and for places of the cohort without a client."""
-
-    def zero_if_lost(leaf: jax.Array) -> jax.Array:
-        arrives = reports.mask.reshape(*reports.mask.shape, *[1] * (leaf.ndim - 2))
-        return jnp.where(arrives, leaf, jnp.zeros_like(leaf))
-
-    return jax.tree.map(zero_if_lost, reported)
-
-
-def one_round(
-    plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams
-) -> tuple[Carry, Records]:
-    """Run one round of all replicates.
-
-    Two values pass through the steps below. `cohort` holds the selected clients and marks those whose report arrives.
-    `selection_state` holds the strategy's state, its fact tables and the round's bill.
-
-    Args:
-        plan: the run's static configuration.
-        carry: the run's state at w^t.
-        round: t, int32 scalar, from 0. It is never batched, so a condition on it alone stays a real branch.
-        federation: the clients' and the server's data.
-        streams: random streams.
-
-    Returns:
-        The run's state at w^(t+1) and the round's records.
-    """
-    available = reachable(plan, federation, streams, round)
-    context = RoundContext(plan, federation, carry, streams, round, available)
-
-    cohort, selection_state = select(context)
-    selection_state = measure_cohort(context, cohort, selection_state)
-    reads = outcome_reads(context, cohort, selection_state)
-    weights = cohort_weights(context, cohort, selection_state)
-    trained, sums = train_cohorts(context, cohort, weights, reads)
-    selection_state = record_training_losses(context, cohort, selection_state, trained)
-    server = aggregate(context, cohort, trained, sums, weights)
-    selection_state = learn(context, cohort, selection_state, trained, server, weights, reads)
-    records = record(context, cohort, selection_state.bill, trained, server, weights, reads)
-
-    carry = carry._replace(
-        params=server.params, server=server.optimizer, strategy=selection_state.state, info=selection_state.info,
-        shared=server.shared, evaluation=server.evaluation,
-    )  # fmt: skip
-    # A client whose update is not finite keeps its previous row.
-    kept = cohort.selection.mask & trained.finite
-    results = (carry._replace(clients=None), records)
-    return carry._replace(
-        clients=client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
-    ), records
-
-
-def many_rounds(
-    plan: Plan,
-    length: int,
-    some_are_idle: bool,
-    carry: Carry,
-    first: jax.Array,
-    federation: Federation,
-    streams: Streams,
-) -> tuple[Carry, Records]:
-    """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
-
-    Args:
-        plan: the run's static configuration.
-        length: number of rounds; static.
-        some_are_idle: whether the last chunk extends past the run's end, where rounds change nothing; static.
-        carry: the run's state before round `first`.
-        first: number of the first round, int32 scalar.
-        federation: the clients' and the server's data.
-        streams: random streams.
-
-    Returns:
-        The carry after the chunk, and the records with leading axes [length, S].
-    """
-
-    def body(carry: Carry, round: jax.Array):
-        if not some_are_idle:
-            return one_round(plan, carry, round, federation, streams)
-        shapes = jax.eval_shape(lambda c: one_round(plan, c, round, federation, streams)[1], carry)
-        idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        return lax.cond(
-            round < plan.num_rounds,
-            lambda c: one_round(plan, c, round, federation, streams),
-            lambda c: (c, idle),
-            carry,
-        )
-
-    return lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
+def _zero_if_lost(arrives: jax.Array, leaf: jax.Array) -> jax.Array:
+    """Set a leaf [S, K, ...] to zero for lost reports and for empty places of the cohort; `arrives` is bool [S, K]."""
+    return jnp.where(arrives.reshape(*arrives.shape, *[1] * (leaf.ndim - 2)), leaf, jnp.zeros_like(leaf))

@@ -42,14 +42,9 @@ class Program(NamedTuple):
 
 
 def prepare(problem: Problem, eval_every: int | None = None) -> Program:
-    """Put the data on the devices, measure the facts due before the first round, and build the program.
+    """Put the data on the devices, measure the facts due before the first round, and build the program of all seeds.
 
-    Args:
-        problem: from `pose`.
-        eval_every: overrides the configured evaluation period; 0 disables evaluation (benchmarks).
-
-    Returns:
-        The program of all seeds; its rounds are not compiled yet.
+    The rounds are not compiled yet. `eval_every` overrides the configured period; 0 disables evaluation (benchmarks).
     """
     return prepare_groups(problem, layout.lay_out(problem, len(problem.config.run.seeds), eval_every))[0]
 
@@ -57,14 +52,8 @@ def prepare(problem: Problem, eval_every: int | None = None) -> Program:
 def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" = None) -> list[Program]:
     """Prepare one program per group of seeds; groups take turns on the devices (see `chunks`).
 
-    Args:
-        problem: from `pose`.
-        laid_out: from `layout.lay_out`.
-        resumed: state to resume from; None: start a new run.
-
-    Returns:
-        A program for each group. They share images and compiled rounds. If there are several, each state waits in host
-        memory for its turn.
+    The programs share images and compiled rounds. If there are several, each state waits in host memory for its turn.
+    `resumed` is the state to resume from; None starts a new run.
     """
     run = problem.config.run
     devices.keep_programs()
@@ -134,13 +123,10 @@ def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
     host, plan, seeds_at_once = laid_out
     tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
-    shapes = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
-    carry, _ = jax.eval_shape(shapes, *jax.tree.map(_shape_of, (host._replace(**tables), roots)))
-    return carry
-
-
-def _shape_of(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    start = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
+    inputs = (host._replace(**tables), roots)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), inputs)
+    return jax.eval_shape(start, *shapes)[0]
 
 
 def _roots(problem: Problem) -> Streams:
@@ -155,15 +141,10 @@ SPECS: Any = Federation(
 
 
 def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry, Records]]:
-    """Return the function that runs a chunk of rounds on the plan's devices, not yet compiled.
+    """Return the function that runs a chunk of `length` rounds on the plan's devices, not yet compiled.
 
-    Args:
-        plan: the run's static configuration.
-        length: rounds per chunk.
-        first: number of completed rounds before the first chunk.
-
-    Returns:
-        (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
+    It is (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
+    `first` is the number of completed rounds before the first chunk.
     """
     some_are_idle = (plan.num_rounds - first) % length != 0
 
@@ -184,31 +165,23 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
     num_replicates, num_clients = federation.starts.shape
 
     def init(stream, sizes, all_sizes):
-        env = Env(
-            num_clients=num_clients,
-            num_selected=plan.num_selected,
-            num_rounds=plan.num_rounds,
-            num_classes=num_classes,
-            num_params=model.num_params,
-            sizes=sizes,
-            importance=sizes / sizes.sum(),
-            all_sizes=all_sizes,
-            params=jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained),
-            output_layer=facts.output_layer(model),
-        )
+        counts = (num_clients, plan.num_selected, plan.num_rounds, num_classes, model.num_params)
+        importance = sizes / sizes.sum()
+        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained)
+        env = Env(*counts, sizes, importance, all_sizes, shapes, facts.output_layer(model))
         with contract.explained("init"):
             return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
+    if plan.store is None:
+        clients = client_table.on_devices(plan.kept_at_first, params, num_clients)
+    else:  # `_with_host_table` sets the slots
+        clients = client_table.on_host(plan.store, jnp.zeros((num_replicates,), jnp.int32))
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
         info=facts.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
-        clients=client_table.on_devices(plan.kept_at_first, params, num_clients)
-        if plan.store is None
-        else client_table.on_host(
-            plan.store, jnp.zeros((num_replicates,), jnp.int32)
-        ),  # `_with_host_table` sets the slots
+        clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests)),
@@ -245,8 +218,7 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
     host_state, host_info = devices.fetch((carry.strategy, carry.info))
     replicates = range(federation.starts.shape[0])
     states = [protocol.prepare(plan.strategy, *devices.of_replicate((host_state, host_info), s)) for s in replicates]
-    stacked = jax.tree.map(devices.stacked, *states)
-    return carry._replace(strategy=stacked)
+    return carry._replace(strategy=jax.tree.map(devices.stacked, *states))
 
 
 View = Callable[[Carry], Any]
@@ -315,16 +287,8 @@ def _copy(tree: Any) -> Any:
 def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
     """Return the largest group of seeds that fits in the devices' memory; groups have equal size.
 
-    Args:
-        problem: from `pose`.
-        available_bytes: memory of a device; None: as the device reports it.
-
-    Returns:
-        Seeds per group, bytes per device for one group, and bytes per device for all seeds. The estimates err on the
-        high side.
-
-    Raises:
-        UserError: the smallest group, one seed per device group of the mesh, does not fit.
+    Also return the bytes per device for one group and for all seeds; these estimates err on the high side.
+    `available_bytes` is the memory of a device; None: as the device reports it.
     """
     count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
     groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds
@@ -372,9 +336,8 @@ def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
     trainer, unmasked = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
 
     def loss(trained: Any) -> jax.Array:
-        return client.mean_loss(
-            trainer.model, trainer.task, weights._replace(trained=trained), inputs, targets, unmasked
-        )
+        moved = weights._replace(trained=trained)
+        return client.mean_loss(trainer.model, trainer.task, moved, inputs, targets, unmasked)
 
     return jax.grad(loss)(weights.trained)
 

@@ -24,19 +24,8 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation import ledger
-from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import (
-    Env,
-    Evaluation,
-    Fact,
-    Information,
-    Outcome,
-    Selection,
-    ServerMetrics,
-    Strategy,
-    Unrequested,
-    keep_state,
-)
+from fedjax_sel.strategies import base, protocol
+from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.protocol import Keys, Known
 
 ROUNDS_A_CALL = 10
@@ -97,29 +86,15 @@ def of_problem(problem: Problem) -> Setting:
 
 
 def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
-    """Return the seconds per round that selection takes on this machine, all replicates together.
-
-    Args:
-        experiment: an experiment or a configuration.
-        budget_seconds: limit on the timed seconds.
-    """
+    """Return the seconds per round that selection takes on this machine, all replicates together."""
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 
 
 def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:
-    """Compile and time a strategy's rounds, from the first one on.
+    """Compile and time a strategy's rounds, from the first one on, for `budget_seconds` of timed seconds.
 
-    Args:
-        setting: the strategy and the problem sizes.
-        budget_seconds: limit on the timed seconds; no call starts after it. Each call runs ten rounds. A shorter last
-            call would need another program and is left out.
-        most_bytes: limit in bytes, for state and facts together and for the whole program.
-
-    Returns:
-        The cost.
-
-    Raises:
-        MemoryError: the limit is exceeded; nothing of that size was allocated.
+    Each call runs ten rounds; none starts after the budget. A shorter last call would need another program and is left
+    out. A MemoryError is raised before state and facts together, or the whole program, take more than `most_bytes`.
     """
     key = jax_settings.key(0)
     initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
@@ -215,9 +190,9 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        queried = (
-            reachable if ids is None else ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
-        )
+        queried = reachable
+        if ids is not None:
+            queried = ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
             info = protocol.entered(info, request.kind, values, queried & request.when.due(round))
@@ -230,22 +205,16 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     selection_state = protocol.ask_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
-    outcome = Outcome(
-        updates=updates,
-        losses_before=losses[0],
-        losses_after=losses[1],
-        step=jax.tree.map(lambda leaf: leaf[0], updates),
-        finite=jnp.ones((setting.num_selected,), bool),
-        metrics=_metrics(strategy, level),
-        path_lengths=jnp.full((setting.num_selected,), 0.1),
-        subset_loss=protocol.stand_in(strategy, losses[1]),
-    )
+    step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
+    metrics, lengths = _metrics(strategy, level), jnp.full((setting.num_selected,), 0.1)
+    subset_loss = protocol.stand_in(strategy, losses[1])
+    outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection
 
 
-def _metrics(strategy: Strategy, level: jax.Array) -> ServerMetrics | Unrequested:
+def _metrics(strategy: Strategy, level: jax.Array) -> base.ServerMetrics | base.Unrequested:
     if all(request.kind != "server_metrics" for request in strategy.requests):
-        return Unrequested(strategy.name, "server_metrics")
-    before = Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
-    return ServerMetrics(before, before._replace(accuracy=level**2))
+        return base.Unrequested(strategy.name, "server_metrics")
+    before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+    return base.ServerMetrics(before, before._replace(accuracy=level**2))

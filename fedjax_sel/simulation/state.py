@@ -20,10 +20,8 @@ from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
 
-# Fatal errors of a round: invalid client IDs and server state that is not finite.
-#
-# They are detected on the device and reach the host with the round's records. Shapes: S replicates, N clients, K
-# selected, d candidates.
+# Fatal errors of a round are detected on the device and reach the host with its records. Shapes: S replicates, N
+# clients, K selected, d candidates.
 
 
 class UncheckedIds(NamedTuple):
@@ -47,23 +45,15 @@ class Faults(NamedTuple):
 def find(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
     """Detect the faults of a round.
 
-    Args:
-        named: client IDs from the strategy.
-        num_clients: N.
-        weights: aggregation weights, float32 [S, K].
-        held: model and state of the server after its step; floating-point and integer leaves [S, ...].
+    `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with
+    floating-point and integer leaves [S, ...].
     """
     names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
     wrong = names(named.ids, named.mask)
     if named.candidates is not None:
         wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
-    return Faults(
-        names=wrong,
-        ids=named.ids,
-        candidates=named.candidates,
-        step=~jax.vmap(server.is_finite)(held),
-        weights=~jnp.isfinite(weights).all(axis=1),
-    )
+    broken = ~jax.vmap(server.is_finite)(held)
+    return Faults(wrong, named.ids, named.candidates, broken, ~jnp.isfinite(weights).all(axis=1))
 
 
 def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
@@ -216,5 +206,5 @@ class ToTrain(NamedTuple):
 def to_train(context: RoundContext, params: Weights | None = None) -> ToTrain:
     """Return the shared inputs of training jobs that start from w^t, or from `params` if given."""
     carry = context.carry
-    params = carry.params if params is None else params
-    return ToTrain(context.federation, params, carry.clients, carry.shared, context.round)
+    received = carry.params if params is None else params
+    return ToTrain(context.federation, received, carry.clients, carry.shared, context.round)

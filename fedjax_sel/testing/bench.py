@@ -13,18 +13,8 @@ from jax import lax
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import contract, protocol
-from fedjax_sel.strategies.base import (
-    NEVER,
-    Env,
-    Information,
-    Outcome,
-    Request,
-    Selection,
-    Strategy,
-    Unrequested,
-    keep_state,
-)
+from fedjax_sel.strategies import base, contract, protocol
+from fedjax_sel.strategies.base import NEVER, Env, Information, Outcome, Request, Selection, Strategy, keep_state
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.protocol import Keys, Known
 from fedjax_sel.testing import synthetic_clients
@@ -80,11 +70,7 @@ class Report(NamedTuple):
         return "\n".join([f"{self.strategy}: {verdict}", *lines])
 
     def require(self) -> None:
-        """Raise an error if a check failed.
-
-        Raises:
-            ConformanceError: at least one check failed; the message has one line per failed check.
-        """
+        """Raise a ConformanceError with one line per failed check, if there is one."""
         if self.failed:
             lines = [f"  {name}: {self.findings[name].why}" for name in self.failed]
             raise ConformanceError("\n".join([f"strategy {self.strategy!r} does not conform:", *lines]))
@@ -105,29 +91,20 @@ class Carry(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The record of one round; scan and vmap add leading axes."""
+    """The record of one round; scan and vmap add leading axes [games, T], in NumPy arrays if games were played."""
 
-    ids: jax.Array  # [K]
-    weights: jax.Array | None  # [K]
-    mask: jax.Array  # [K]
-    candidates: jax.Array | None  # [d]
-    nan: jax.Array  # whether the state holds NaN after `update`
+    ids: Any  # [K]
+    weights: Any  # [K], or None
+    mask: Any  # [K]
+    candidates: Any  # [d], or None
+    nan: Any  # whether the state holds NaN after `update`
 
 
 def environment(game: Game, world: World) -> Env:
     """Return the `Env` passed to `init`."""
     sizes = jnp.asarray(world.sizes)
-    return Env(
-        num_clients=sizes.shape[0],
-        num_selected=game.num_selected,
-        num_rounds=game.num_rounds,
-        num_classes=COUNTS.num_classes,
-        num_params=COUNTS.num_params,
-        sizes=sizes,
-        importance=sizes / sizes.sum(),
-        params=MODEL,
-        output_layer=OUTPUT_LAYER,
-    )
+    counts = (sizes.shape[0], game.num_selected, game.num_rounds, COUNTS.num_classes, COUNTS.num_params)
+    return Env(*counts, sizes, sizes / sizes.sum(), params=MODEL, output_layer=OUTPUT_LAYER)
 
 
 def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
@@ -148,31 +125,17 @@ def prepare(strategy: Strategy, carry: Carry) -> Carry:
 
 
 def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array, world: World) -> tuple[Carry, Record]:
-    """Play one round of a game.
-
-    Args:
-        strategy: strategy under test.
-        carry: the state and the tables of facts.
-        round: round number from 0, int32 scalar.
-        key: random key of the game.
-        world: the synthetic answers of the clients.
-
-    Returns:
-        The next carry, and the record of the round.
-    """
+    """Play one round of a game whose key is `key`; `round` is an int32 scalar, from 0."""
     num_clients = world.sizes.shape[0]
     key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
     available = None if world.available is None else jnp.asarray(world.available)[round]
     reachable = jnp.ones((num_clients,), bool) if available is None else available
 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
-        no_client = jnp.zeros((num_clients,), bool)
-        if ids is None:
-            queried = reachable
-        elif mask is None:
-            queried = no_client.at[ids].set(True, mode="drop") & reachable
-        else:
-            queried = no_client.at[ids].max(mask, mode="drop")
+        queried = reachable
+        if ids is not None:
+            named = jnp.zeros((num_clients,), bool).at[ids].max(True if mask is None else mask, mode="drop")
+            queried = named & reachable if mask is None else named
         for _, request in protocol.requests_to(strategy, who):
             info = _answered(info, request, world, round, queried & request.when.due(round))
         return info, bill
@@ -184,10 +147,8 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     outcome = outcome_of(strategy, world, round, selection)
     state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
 
-    nan = jnp.zeros((), bool)
-    for leaf in jax.tree.leaves(state):
-        if jnp.issubdtype(leaf.dtype, jnp.floating):
-            nan |= jnp.isnan(leaf).any()
+    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    nan = functools.reduce(jnp.logical_or, (jnp.isnan(leaf).any() for leaf in floats), jnp.zeros((), bool))
     return Carry(state, info), Record(*selection, candidates, nan)
 
 
@@ -202,11 +163,9 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         rows = jnp.where(kept.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0)
         return rows.sum(axis=0) / jnp.maximum(kept.sum(), 1)
 
-    metrics = (
-        jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
-        if any(request.kind == "server_metrics" for request in strategy.requests)
-        else Unrequested(strategy.name, "server_metrics")
-    )
+    metrics: Any = base.Unrequested(strategy.name, "server_metrics")
+    if any(request.kind == "server_metrics" for request in strategy.requests):
+        metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
     subsets = protocol.stand_in(strategy, jnp.where(kept, after, 0.0))
@@ -248,38 +207,21 @@ class Options(NamedTuple):
     run: bool = True  # whether to check the ledger of a real run
 
 
-class Games(NamedTuple):
-    """Games of one world; leaves [games, T, ...]."""
-
-    ids: np.ndarray
-    weights: np.ndarray | None
-    mask: np.ndarray
-    candidates: np.ndarray | None
-    nan: np.ndarray
-
-
 class Bench:
-    """The traces and games of a strategy.
-
-    Attributes:
-        strategy: strategy under test.
-        options: sizes of the battery.
-        game: static configuration of a game.
-        order: relabeling of the clients; the new client j is the old client order[j].
-    """
+    """The traces and games of a strategy."""
 
     def __init__(self, strategy: Strategy, options: Options):
         self.strategy = strategy
         self.options = options
         self.game = Game(options.num_selected, options.rounds)
+        # Relabeling of the clients: the new client j is the old client order[j].
         self.order = np.random.default_rng(options.seed + 1).permutation(options.num_clients)
 
     @functools.cached_property
     def world(self) -> World:
         """The ordinary world."""
-        return synthetic_clients.ordinary(
-            self.strategy, self.options.num_clients, self.options.rounds, self.options.seed
-        )
+        options = self.options
+        return synthetic_clients.ordinary(self.strategy, options.num_clients, options.rounds, options.seed)
 
     # Shapes, from tracing only.
 
@@ -300,10 +242,12 @@ class Bench:
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
         round = shape((), jnp.int32)
-        outcome = jax.eval_shape(
-            lambda round, selection: outcome_of(self.strategy, self.world, round, selection), round, answer
-        )
+        outcome = jax.eval_shape(functools.partial(outcome_of, self.strategy, self.world), round, answer)
         return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
+
+    def own_hooks(self) -> dict[str, contract.Hook]:
+        """Return the hooks that the strategy defines."""
+        return {name: hook for name, hook in self.hooks().items() if hook[0] is not keep_state}
 
     @functools.cached_property
     def selection(self) -> Any:
@@ -314,34 +258,31 @@ class Bench:
     # Games.
 
     @functools.cached_property
-    def games(self) -> dict[str, Games]:
+    def games(self) -> dict[str, Record]:
         """Games of all worlds in which every client is available, played as one batch."""
         many, world = self.options.games, self.world
-        return self._play(
-            {
-                "ordinary": (world, many),
-                "relabelled": (synthetic_clients.relabelled(world, self.order), many),
-                "alike": (synthetic_clients.alike(world), many),
-                "twins": (synthetic_clients.twins(world), FEW),
-                "extreme": (synthetic_clients.extreme(world), FEW),
-                "diverging": (synthetic_clients.diverging(world), FEW),
-            },
-            self.game,
-            self.options.rounds,
-        )
+        table = {
+            "ordinary": (world, many),
+            "relabelled": (synthetic_clients.relabelled(world, self.order), many),
+            "alike": (synthetic_clients.alike(world), many),
+            "twins": (synthetic_clients.twins(world), FEW),
+            "extreme": (synthetic_clients.extreme(world), FEW),
+            "diverging": (synthetic_clients.diverging(world), FEW),
+        }
+        return self._play(table, self.game, self.options.rounds)
 
     @functools.cached_property
-    def sparse_games(self) -> Games:
+    def sparse_games(self) -> Record:
         """Games of a world with few available clients."""
         world = synthetic_clients.sparse(self.world, self.options.num_selected)
         return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
 
-    def small_games(self, num_selected: int) -> Games:
+    def small_games(self, num_selected: int) -> Record:
         """Return a few short games with another K."""
         game = self.game._replace(num_selected=num_selected)
         return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
 
-    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Games]:
+    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Record]:
         """Play all games as one program, with a vmap over (world, key) and a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
@@ -358,12 +299,9 @@ class Bench:
         carry = jax.jit(jax.vmap(initialize, (0, 0, None)))(keys, index, stacked)
         carry = prepare(self.strategy, carry)
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
-        records = Games(*(None if leaf is None else np.asarray(leaf) for leaf in records))  # pyright: ignore
-        ends = np.cumsum(counts)
-        return {
-            name: jax.tree.map(lambda leaf, part=slice(end - count, end): leaf[part], records)
-            for name, count, end in zip(table, counts, ends)
-        }
+        records = jax.tree.map(np.asarray, records)
+        parts = (index == position for position in range(len(table)))
+        return {name: jax.tree.map(lambda leaf, part=part: leaf[part], records) for name, part in zip(table, parts)}
 
     @functools.cached_property
     def loop(self) -> "Loop":
@@ -379,9 +317,8 @@ class Bench:
 
     def _loop(self, key_reuse: str) -> "Loop":
         traces: Counter[str] = Counter()
-        strategy = self.strategy._replace(
-            **{name: _counted(traces, name, getattr(self.strategy, name)) for name in ("select", "observe", "update")}
-        )
+        hooks = {name: getattr(self.strategy, name) for name in ("select", "observe", "update")}
+        strategy = self.strategy._replace(**{name: _counted(traces, name, hook) for name, hook in hooks.items()})
         world = jax.tree.map(jnp.asarray, self.world)
         initialize = jax.jit(lambda key, world: initial_world(strategy, self.game, key, world))
         step = jax.jit(lambda carry, round, key, world: one_round(strategy, carry, round, key, world))

@@ -21,9 +21,9 @@ from fedjax_sel.testing.bench import (
     UNCHECKED,
     Bench,
     Finding,
-    Games,
     NotApplicable,
     Options,
+    Record,
     Report,
     Violation,
     violations,
@@ -50,9 +50,7 @@ def traceable(bench: Bench) -> None:
 
 def pure(bench: Bench) -> None:
     """Check that tracing a hook twice gives the same program."""
-    for name, (hook, arguments) in bench.hooks().items():
-        if hook is keep_state:
-            continue
+    for name, (hook, arguments) in bench.own_hooks().items():
         with enable_x64(name == "prepare"):
             try:
                 same = program(hook, arguments) == program(hook, arguments)
@@ -74,9 +72,7 @@ def facts_read(bench: Bench) -> None:
     if not strategy.requests:
         raise NotApplicable("it buys nothing")
     kinds = set()
-    for name, (hook, arguments) in bench.hooks().items():
-        if hook is keep_state:
-            continue
+    for name, (hook, arguments) in bench.own_hooks().items():
         with enable_x64(name == "prepare"):
             marks = read(hook, *arguments)
         info = marks[2] if name in ("select", "candidates") else marks[1]
@@ -100,28 +96,17 @@ def losses_read(strategy: Strategy, bench: Bench) -> int:
 
 
 def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """Trace a function without JAX's cache.
-
-    Args:
-        function: a traceable function.
-        arguments: arrays or their shapes.
-
-    Returns:
-        The program's text without addresses, and its constants.
-    """
+    """Trace a function without JAX's cache; return the program's text without addresses, and its constants."""
     closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
     return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
 
 
 def state(bench: Bench) -> None:
     """Check that every hook keeps the structure, shapes and dtypes of the state."""
-    old = bench.start.state
-    for name in ("prepare", "observe", "update"):
-        hook = bench.hooks()[name]
-        if hook[0] is keep_state:
-            continue
-        with violations():
-            contract.same_state(name, old, contract.trace(name, hook))
+    for name, hook in bench.own_hooks().items():
+        if name in ("prepare", "observe", "update"):
+            with violations():
+                contract.same_state(name, bench.start.state, contract.trace(name, hook))
 
 
 def key_used(bench: Bench) -> None:
@@ -196,6 +181,7 @@ ADVICE = {
     "alike": "look for a division by a spread or a distance that is zero if all clients are identical",
     "twins": "look for a division by a distance that is zero between two clients",
     "extreme": "look for exp of a large loss (subtract the maximum), or squares of it",
+    "sparse": "ignore places with mask False",
     "diverging": "mask the updates of clients with outcome.finite False (jnp.where) before any computation",
 }
 
@@ -212,16 +198,12 @@ def no_nan_where_few_are_available(bench: Bench) -> None:
     """Check that the state has no NaN if some or all places of the cohort are empty."""
     nan = bench.sparse_games.nan
     if nan.any():
-        raise Violation(
-            f"the state holds NaN after round {nan.any(axis=0).argmax()}, whose cohort has empty places; ignore places "
-            "with mask False"
-        )
+        round = nan.any(axis=0).argmax()
+        raise Violation(f"the state holds NaN after round {round}, whose cohort has empty places; {ADVICE['sparse']}")
 
 
 def keys_matter(bench: Bench) -> None:
     """Check that different keys give different cohorts if all clients are identical."""
-    if bench.options.num_selected == bench.options.num_clients:
-        return
     games = bench.games["alike"]
     for round in range(games.ids.shape[1]):
         cohorts = {tuple(sorted(ids)) for ids in games.ids[:, round].tolist()}
@@ -235,8 +217,6 @@ def keys_matter(bench: Bench) -> None:
 def rounds_matter(bench: Bench) -> None:
     """Check that a strategy without memory selects different cohorts over the rounds if all clients are identical."""
     strategy = bench.strategy
-    if bench.options.num_selected == bench.options.num_clients:
-        return
     if strategy.update is not keep_state or strategy.observe is not keep_state:
         return
     games = bench.games["alike"]
@@ -245,18 +225,13 @@ def rounds_matter(bench: Bench) -> None:
         raise Violation("every round repeats the first cohort; use the round's key, not one stored in the state")
 
 
-# Checks of exchangeability: a selection may depend on the clients' data, but not on their indices.
-#
-# Frequencies over many games are compared at LIMIT standard errors. For a few hundred comparisons the probability of a
-# false alarm is below 1e-3, and the seed is fixed.
-
-
+# Exchangeability: a selection may depend on the clients' data, but not on their indices. Frequencies over many games
+# are compared at LIMIT standard errors. For a few hundred comparisons the probability of a false alarm is below 1e-3.
 LIMIT = 5.0  # standard errors
 
 
 def uniform(bench: Bench) -> None:
     """Check that identical clients are selected equally often, in every round."""
-    _need_a_choice(bench)
     chosen = _chosen(bench, bench.games["alike"])  # [games, T, N]
     expected = chosen.sum(axis=-1).mean(axis=0) / chosen.shape[-1]  # [T]
     for round in range(chosen.shape[1]):
@@ -278,7 +253,6 @@ def uniform(bench: Bench) -> None:
 
 def uniform_pairs(bench: Bench) -> None:
     """Check that all pairs of identical clients are selected together equally often."""
-    _need_a_choice(bench)
     pairs, names = _pairs(_chosen(bench, bench.games["alike"]))
     worst, distance = _largest(pairs, pairs.mean())
     if distance > LIMIT:
@@ -290,7 +264,6 @@ def uniform_pairs(bench: Bench) -> None:
 
 def equivariant(bench: Bench) -> None:
     """Check that relabeling the clients relabels the cohorts in distribution: single clients and pairs."""
-    _need_a_choice(bench)
     here = _chosen(bench, bench.games["ordinary"])
     relabelled = np.empty_like(here)
     relabelled[..., bench.order] = _chosen(bench, bench.games["relabelled"])
@@ -314,12 +287,7 @@ def equivariant(bench: Bench) -> None:
             )
 
 
-def _need_a_choice(bench: Bench) -> None:
-    if bench.options.num_selected == bench.options.num_clients:
-        raise NotApplicable("every client is selected")
-
-
-def _chosen(bench: Bench, games: Games) -> np.ndarray:
+def _chosen(bench: Bench, games: Record) -> np.ndarray:
     """Return selection counts, [games, T, N]; with replacement, repetitions count."""
     counts = np.zeros((*games.ids.shape[:2], bench.options.num_clients))
     places = np.ones_like(games.mask) if bench.strategy.with_replacement else games.mask
@@ -399,7 +367,7 @@ def availability(bench: Bench) -> None:
     _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
 
 
-def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
+def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
     """Check all selections, with `available` as bool [games, T, N]; raise at the first broken rule."""
     n, repeats = bench.options.num_clients, bench.strategy.with_replacement
     ids, mask, k = games.ids, games.mask, games.ids.shape[-1]
@@ -409,11 +377,8 @@ def _check(bench: Bench, games: Games, available: np.ndarray) -> None:
     counts = np.zeros((*ids.shape[:2], n), int)  # number of places with mask True, per client
     np.add.at(counts, (*np.indices(ids.shape)[:2], ids), mask)
     if (counts > 1).any():
-        advice = (
-            "set the mask to first_occurrence(ids)"
-            if repeats
-            else "draw without replacement, or declare with_replacement=True"
-        )
+        advice = "draw without replacement, or declare with_replacement=True"
+        advice = "set the mask to first_occurrence(ids)" if repeats else advice
         raise Violation(f"a client appears twice in the cohort with mask True; {advice}")
     if ((counts > 0) & ~available).any():
         raise Violation("an unavailable client is selected; give it the score -inf and set mask=available[ids]")
@@ -466,10 +431,8 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [""])[0]
 
 
-# The ledger of a small real experiment, compared with the cost implied by the strategy's requests and selections.
-#
-# The prices of facts are deliberately written a second time here. An oracle that read the catalog
-# (`strategies/facts.py`) would repeat its errors.
+# The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its
+# errors.
 
 
 LOST = 0.2  # fraction of lost reports in the experiment
@@ -523,47 +486,34 @@ class Log:
         def candidates(key, state, info, round, available):
             assert strategy.candidates is not None
             ids = strategy.candidates(key, state, info, round, available)
-            jax.debug.callback(self._note_candidates, round, ids)
+            jax.debug.callback(functools.partial(_note, self.candidates), round, ids, np.ones(ids.shape, bool))
             return ids
 
         def select(key, state, info, round, available):
             if "profile" in info.kinds():
                 self.profile_size = info.profile.value.shape[-1]
             selection = strategy.select(key, state, info, round, available)
-            jax.debug.callback(self._note_cohort, round, selection.ids, selection.mask)
+            jax.debug.callback(functools.partial(_note, self.cohorts), round, selection.ids, selection.mask)
             return selection
 
         def update(state, info, round, selection, outcome):
-            jax.debug.callback(self._note_reports, round, selection.ids, selection.mask)
+            jax.debug.callback(functools.partial(_note, self.reports), round, selection.ids, selection.mask)
             return strategy.update(state, info, round, selection, outcome)
 
         named = None if strategy.candidates is None else candidates
         return strategy._replace(init=init, select=select, candidates=named, update=update)
 
-    def _note_candidates(self, round: Any, ids: Any) -> None:
-        self.candidates[int(round)] = set(np.asarray(ids).tolist())
 
-    def _note_cohort(self, round: Any, ids: Any, mask: Any) -> None:
-        self.cohorts[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
-
-    def _note_reports(self, round: Any, ids: Any, mask: Any) -> None:
-        self.reports[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
+def _note(table: dict[int, set[int]], round: Any, ids: Any, mask: Any) -> None:
+    table[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
 
 
 def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
     """Return the cost of a round with all clients available, from plain sets and sums.
 
-    The cohort's answers travel with its reports, and are lost with them.
-
-    Args:
-        strategy: the strategy, for its requests.
-        log: the candidates, cohorts and reports of the run.
-        round: round number, from 0.
-        reports: number of losses that each selected client sends with its update.
-        lost: number of lost reports in the ledger. The cohort's are known; the others belong to probes.
-
-    Returns:
-        The counts. Models down: distinct queried or selected clients, plus the models that probes send.
+    The cohort's answers travel with its reports, and are lost with them. Each selected client sends `reports` losses
+    with its update. The ledger counts `lost` reports: the cohort's are known, the others belong to probes. Models down
+    are the distinct queried or selected clients, plus the models that probes send.
     """
     assert log.env is not None
     everyone, cohort, reporting = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
@@ -574,12 +524,12 @@ def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) 
         if request.kind in ("server_metrics", "subset_loss"):
             continue
         answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, reporting)
+        probes = request.option("probes", 1) if request.kind == "loss_change" else 0
         for _ in range(times_due(request.when, round)):
             if request.kind != "label_histogram":
                 downloads |= answer
-            if request.kind == "loss_change":
-                down += _probes(request) * log.env.num_clients
-                up += _probes(request) * log.env.num_selected
+            down += probes * log.env.num_clients
+            up += probes * log.env.num_selected
             floats += len(answer) * _length(request, log)
     return Counts(len(downloads) + down, up, floats)
 
@@ -593,15 +543,11 @@ def times_due(when: Schedule, round: int) -> int:
     return int(due) + int(when.before_first_round and round == 0)
 
 
-def _probes(request: Request) -> int:
-    return request.option("probes", 1)
-
-
 def _length(request: Request, log: Log) -> int:
     """Return the number of floats of one answer."""
     assert log.env is not None
     return {
-        "loss_change": 1 + _probes(request),
+        "loss_change": 1 + request.option("probes", 1),
         "profile": log.profile_size,
         "gradient": log.env.num_params,
         "update": log.env.num_params,
@@ -679,7 +625,7 @@ def examine(
     run: bool = True,
     skip: Collection[str] = (),
 ) -> Report:
-    """Run the battery and return its report.
+    """Run the battery and return its report: for each check its status (passed, failed or skipped) and the reason.
 
     Args:
         factory: a strategy, or a function without arguments that returns one.
@@ -690,9 +636,6 @@ def examine(
         seed: random seed.
         run: whether to run a small experiment and compare its ledger with the cost implied by the requests.
         skip: names of checks to skip.
-
-    Returns:
-        The report: for each check its status (passed, failed or skipped) and the reason.
 
     Raises:
         ValueError: a size is out of range, or a check name is unknown.
@@ -708,13 +651,11 @@ def examine(
     try:
         strategy = factory if isinstance(factory, Strategy) else factory()
     except RAISED_BY_PLUGINS as error:
-        return _invalid_factory(
-            factory, f"calling it without arguments raises {parsing.reason(error)}; bind its arguments in a lambda"
-        )
+        why = f"calling it without arguments raises {parsing.reason(error)}; bind its arguments in a lambda"
+        return _invalid_factory(factory, why)
     if not isinstance(strategy, Strategy):
-        return _invalid_factory(
-            factory, f"it returns {type(strategy).__name__} and must return a fedjax_sel.strategies.base.Strategy"
-        )
+        kind = type(strategy).__name__
+        return _invalid_factory(factory, f"it returns {kind} and must return a fedjax_sel.strategies.base.Strategy")
     if not isinstance(strategy.name, str) or not strategy.name:
         return _invalid_factory(factory, f"its name is {strategy.name!r} and must be a nonempty string")
     bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
@@ -727,14 +668,11 @@ def examine(
 
 
 def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -> None:
-    """Raise an error unless a strategy passes the battery.
+    """Raise a ConformanceError, an AssertionError with one line per failed check, unless a strategy passes.
 
     Args:
         factory: a strategy, or a function without arguments that returns one.
         **options: options of `examine`.
-
-    Raises:
-        ConformanceError: an AssertionError with one line per failed check.
     """
     examine(factory, **options).require()
 

@@ -33,14 +33,7 @@ class World(NamedTuple):
 
 
 def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> World:
-    """Return a world of clients with unequal sizes and label mixtures; the mixtures determine the answers.
-
-    Args:
-        strategy: the strategy, whose requests determine the facts and their shapes.
-        num_clients: N.
-        num_rounds: T.
-        seed: seed of NumPy's generator.
-    """
+    """Return a world of clients with unequal sizes and label mixtures, which determine the requested answers."""
     rng = np.random.default_rng(seed)
     n, t = num_clients, num_rounds
     sizes = rng.permutation(np.linspace(10, 40, n).astype(np.int32))
@@ -96,9 +89,8 @@ def _unflattened(flat: np.ndarray) -> Any:
     leaves, structure = jax.tree.flatten(MODEL)
     ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
     parts = np.split(flat, ends[:-1], axis=2)
-    return jax.tree.unflatten(
-        structure, [part.reshape(*part.shape[:2], *leaf.shape) for part, leaf in zip(parts, leaves)]
-    )
+    shaped = [part.reshape(*part.shape[:2], *leaf.shape) for part, leaf in zip(parts, leaves)]
+    return jax.tree.unflatten(structure, shaped)
 
 
 def relabelled(world: World, order: np.ndarray) -> World:
@@ -113,10 +105,9 @@ def alike(world: World) -> World:
 
 def twins(world: World) -> World:
     """Return a world in which the second half of the clients are copies of the first."""
-    half = world.sizes.shape[0] // 2
-    return _of_clients(
-        world, lambda table: np.concatenate([table[:, :half], table[:, : table.shape[1] - half]], axis=1)
-    )
+    n = world.sizes.shape[0]
+    first = [*range(n // 2), *range(n - n // 2)]
+    return _of_clients(world, lambda table: table[:, first])
 
 
 def extreme(world: World) -> World:
@@ -171,13 +162,6 @@ def sparse(world: World, num_selected: int) -> World:
 
 def _of_clients(world: World, change: Any) -> World:
     """Return a world with `change` applied to all tables [T, N, ...]."""
-    available = world.available
-    return world._replace(
-        sizes=change(world.sizes[None])[0],
-        facts={kind: change(value) for kind, value in world.facts.items()},
-        missing=change(world.missing),
-        updates=jax.tree.map(change, world.updates),
-        losses_after=change(world.losses_after),
-        finite=change(world.finite),
-        available=None if available is None else change(available),
-    )
+    tables = world._replace(sizes=world.sizes[None], metrics=None)
+    changed = jax.tree.map(change, tables)
+    return changed._replace(sizes=changed.sizes[0], metrics=world.metrics)

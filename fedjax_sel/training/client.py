@@ -26,15 +26,7 @@ from fedjax_sel.training.schedule import LocalWork
 
 
 def depend_on(value: jax.Array, tree: Any) -> jax.Array:
-    """Return a value unchanged, with a data dependency on all leaves of a tree on CPUs.
-
-    Args:
-        value: float32 scalar.
-        tree: pytree of floats.
-
-    Returns:
-        The same value, bit for bit.
-    """
+    """Return a float32 scalar unchanged, bit for bit, with a data dependency on all leaves of a tree on CPUs."""
     if jax.default_backend() != "cpu":
         return value
 
@@ -49,42 +41,28 @@ def depend_on(value: jax.Array, tree: Any) -> jax.Array:
     return lax.bitcast_convert_type(bits, jnp.float32)
 
 
-# Random draws of a client's steps, such as dropout, drawn for all steps at once before the first.
-#
-# XLA compiles a random generator to a loop of small operations. On a CPU, that loop costs as much as a layer of a small
-# network in each step. The draws are the same either way.
+# Random numbers, such as dropout's, are drawn for all steps at once. XLA compiles a random generator to a loop of small
+# operations, which costs as much as a layer of a small network in each step on a CPU.
 
 
 MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
 
 
 def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
-    """Return the function from a step's index to its random draws.
-
-    Args:
-        model: the network.
-        work: number of local steps, and their batches.
-        key: a client's key in a round; consumed.
-    """
+    """Return the function from a step's index to its random draws; `key` is a client's key in a round, consumed."""
 
     def of_step(index: jax.Array) -> Draws:
         return model.draw(jax.random.fold_in(key, index), work.batch_size)
 
-    one = jax.tree.leaves(jax.eval_shape(of_step, jnp.int32(0)))
-    if (
-        not one
-        or work.equal_steps is None
-        or work.equal_steps * sum(leaf.size * leaf.dtype.itemsize for leaf in one) > MOST_BYTES
-    ):
+    step_bytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(jax.eval_shape(of_step, jnp.int32(0))))
+    if not step_bytes or work.equal_steps is None or work.equal_steps * step_bytes > MOST_BYTES:
         return of_step
     ahead = jax.vmap(of_step)(jnp.arange(work.equal_steps))
     # Without the barrier, XLA would index the table again for each unit that uses a draw.
     return lambda index: lax.optimization_barrier(jax.tree.map(lambda leaf: leaf[index], ahead))
 
 
-# Gradient accumulation over micro-batches.
-#
-# The activations of a whole batch in a convolutional network exceed a core's cache many times.
+# Micro-batches: the activations of a whole batch in a convolutional network exceed a core's cache many times.
 
 
 def of_batch(
@@ -94,17 +72,11 @@ def of_batch(
     counts: jax.Array,
     micro_batch: int,
 ) -> tuple[Params, jax.Array, Any]:
-    """Return the gradient of the mean loss of the unmasked examples.
+    """Return the gradient of the mean loss of the examples with `counts`, their losses [B], and the new carried state.
 
-    Args:
-        losses_of: (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
-        params: the trained weights.
-        examples: pytree, leaves [B, ...].
-        counts: mask of the examples that count, bool [B]; they come first.
-        micro_batch: largest number of examples in a piece; at least B for a model with non-trained state.
-
-    Returns:
-        The gradient in the pytree of the model, the losses [B] of the unmasked examples, and the new non-trained state.
+    `losses_of` is (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
+    The examples, leaves [B, ...], with `counts`, bool [B], come first. `micro_batch` is the largest number of examples
+    in a piece, at least B for a model with non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -117,7 +89,13 @@ def of_batch(
     if num_pieces == 1:
         gradient, (losses, carried) = gradient_of(params, examples, counts)
         return gradient, losses, carried
-    pieces = jax.tree.map(lambda leaf: _in_pieces(leaf, num_pieces), (examples, counts))
+
+    def in_pieces(leaf: jax.Array) -> jax.Array:
+        """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
+        filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
+        return filled.reshape(num_pieces, -1, *leaf.shape[1:])
+
+    pieces = jax.tree.map(in_pieces, (examples, counts))
     size = pieces[1].shape[1]
 
     def add(index: jax.Array, so_far: tuple[Params, jax.Array]) -> tuple[Params, jax.Array]:
@@ -131,72 +109,33 @@ def of_batch(
     return gradient, losses.reshape(-1)[: len(counts)], ()
 
 
-def _in_pieces(leaf: jax.Array, num_pieces: int) -> jax.Array:
-    """Split [B, ...] into [pieces, B / pieces, ...], padded with zeros."""
-    filled = jnp.pad(leaf, [(0, -len(leaf) % num_pieces)] + [(0, 0)] * (leaf.ndim - 1))
-    return filled.reshape(num_pieces, -1, *leaf.shape[1:])
-
-
 class Trainer(NamedTuple):
-    """Static configuration of local training, the same for all clients.
-
-    Attributes:
-        model: the network.
-        task: the loss and the measures.
-        work: number of local steps, and their batches.
-        optimizer: the federated optimizer, which defines the gradient that clients step on and their reports.
-        client_optimizer: the clients' own optimizer, applied to that gradient; `learning_rate` scales its step.
-        learning_rate: round -> learning rate.
-        evaluation_block: examples of a client evaluated at once.
-        micro_batch: examples of a step whose gradient is computed at once.
-        unroll: unroll factor of the step loop, used if all clients take the same number of steps; None: JAX's default.
-    """
+    """Static configuration of local training, the same for all clients."""
 
     model: Model
     task: Task
     work: LocalWork
-    optimizer: FederatedOptimizer
-    client_optimizer: optax.GradientTransformation
-    learning_rate: Callable[[jax.Array], jax.Array]
-    evaluation_block: int
-    micro_batch: int
-    unroll: int | None = None
+    optimizer: FederatedOptimizer  # defines the gradient that clients step on, and their reports
+    client_optimizer: optax.GradientTransformation  # applied to that gradient; `learning_rate` scales its step
+    learning_rate: Callable[[jax.Array], jax.Array]  # of a round
+    evaluation_block: int  # examples of a client evaluated at once
+    micro_batch: int  # examples of a step whose gradient is computed at once
+    unroll: int | None = None  # of the step loop, if all clients take the same number of steps; None: JAX's default
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
     """Make PyTorch's SGD without its learning rate: g + weight_decay * w, then the momentum buffer."""
-    parts = []
-    if weight_decay:
-        parts.append(optax.add_decayed_weights(weight_decay))
-    if momentum:
-        parts.append(optax.trace(decay=momentum))
-    return optax.chain(optax.identity(), *parts)
+    decay = [optax.add_decayed_weights(weight_decay)] if weight_decay else []
+    return optax.chain(optax.identity(), *decay, *([optax.trace(decay=momentum)] if momentum else []))
 
 
 def example_losses(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any) -> jax.Array:
-    """Return the loss of each example outside training, float32 [B].
-
-    Args:
-        model: the network.
-        task: the loss.
-        weights: the network's weights.
-        inputs: [B, ...].
-        targets: [B, ...].
-    """
+    """Return the loss of each example outside training, float32 [B], for inputs and targets [B, ...]."""
     return task.losses(model.apply(weights, inputs, None).prediction, targets)
 
 
 def mean_loss(model: Model, task: Task, weights: Weights, inputs: Any, targets: Any, counts: jax.Array) -> jax.Array:
-    """Return the mean loss over the unmasked examples outside training, a scalar.
-
-    Args:
-        model: the network.
-        task: the loss.
-        weights: the network's weights.
-        inputs: [B, ...].
-        targets: [B, ...].
-        counts: mask of the examples that count, bool [B].
-    """
+    """Return the mean loss outside training over the examples [B, ...] with `counts`, bool [B]; a scalar."""
     losses = example_losses(model, task, weights, inputs, targets)
     return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
 
@@ -242,24 +181,14 @@ def train_and_report(
     optimizer_state: OptimizerState | None = None,
     memory: Memory = NOTHING_REMEMBERED,
 ) -> LocalResult:
-    """Train one client locally, and measure its training loss along the way.
+    """Train one client from the model `received`, and measure its training loss along the way.
 
     If clients take different numbers of steps, `vmap` runs the loop until the longest ends. Clients that ended earlier
-    keep their weights and optimizer state.
+    keep their weights and optimizer state. The client's key in this round is consumed.
 
-    Args:
-        trainer: static configuration.
-        federation: the data.
-        received: the model w^t.
-        replicate: index of the replicate, which selects the partition.
-        client: client ID.
-        key: this client's key in this round; consumed.
-        round: t, from 0, for the learning rate.
-        statistic: statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
-            steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first
-            pass; with `local_steps`, it includes all of the batch in which that pass ends.
-        optimizer_state: initial state of the client's own optimizer; None: a fresh one.
-        memory: the federated optimizer's memory: this client's and the server's.
+    `statistic` is the statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
+    steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first pass;
+    with `local_steps`, it includes all of the batch in which that pass ends.
     """
     work = trainer.work
     part = fed.train_part(federation, replicate, client)
@@ -319,20 +248,11 @@ def train_and_report(
 def coefficient(
     trainer: Trainer, steps: jax.Array | int, learning_rate: jax.Array, unit: optax.OptState
 ) -> tuple[jax.Array, optax.OptState]:
-    """Return FedNova's |a|_1: a client's displacement in learning rates if every gradient is one.
+    """Return FedNova's |a|_1, a client's displacement in learning rates if every gradient is one, and the new `unit`.
 
     The client's optimizer takes the same steps on a single weight that starts at zero. For SGD, |a|_1 is the number of
-    steps. If the optimizer's state persists between rounds, so does `unit`: gradients of earlier rounds still move the
-    client, and count.
-
-    Args:
-        trainer: static configuration.
-        steps: number of local steps.
-        learning_rate: the round's learning rate.
-        unit: state of the optimizer on the single weight before the steps.
-
-    Returns:
-        |a|_1, a scalar, and the optimizer's state after the steps.
+    steps. If the optimizer's state persists between rounds, so does `unit`, its state on that weight: gradients of
+    earlier rounds still move the client, and count.
     """
     zero = jnp.zeros(())
     memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))
@@ -348,21 +268,11 @@ def coefficient(
 
 
 def mean_over(
-    trainer: Trainer,
-    federation: Federation,
-    segment: Segment,
-    function: Callable[[jax.Array, jax.Array, jax.Array], Any],
+    trainer: Trainer, federation: Federation, segment: Segment, function: Callable[[Any, Any, jax.Array], Any]
 ) -> Any:
     """Return the mean of a function over a client's examples, computed block by block in float32.
 
-    Args:
-        trainer: static configuration.
-        federation: the data.
-        segment: the client's examples.
-        function: (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
-
-    Returns:
-        The pytree of means.
+    `function` is (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
     """
     block = trainer.evaluation_block
 

@@ -14,9 +14,8 @@ from fedjax_sel.models import Params
 
 # The contract between a federated optimizer and the simulator.
 #
-# An optimizer is a value, like a strategy: pure functions and static fields. It defines the gradient that a client
-# steps on, the client's report after its steps, and the mean update that the server computes from the weighted mean
-# report. The simulator trains, sums, stores the optimizer's memory, and bills its communication.
+# An optimizer is a value, like a strategy: pure functions and static fields. The simulator trains, sums, stores the
+# optimizer's memory, and bills its communication.
 #
 # receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
 #
@@ -130,9 +129,6 @@ def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
 
     Args:
         mu: coefficient of the proximal term, at least 0; the paper uses 0.001, 0.01, 0.1 and 1.
-
-    Raises:
-        UserError: mu is negative or not finite.
     """
     return FederatedOptimizer("fedprox", gradient=proximal(mu))
 
@@ -159,10 +155,8 @@ def proximal(mu: float):
 # w^(t+1)   = w^t - tau_eff eta sum omega_i d_i
 #
 # With equal |a_i|_1, FedNova equals FedAvg up to rounding. The client's own optimizer gives |a_i|_1: its displacement
-# in the same steps if every gradient is one. This agrees with the paper's formulas: tau for SGD,
-# (tau - rho (1 - rho^tau) / (1 - rho)) / (1 - rho) with momentum rho, (1 - (1 - eta mu)^tau) / (eta mu) with the
-# proximal term. It also covers both together, and weight decay. With --momentum-buffer persistent, gradients of earlier
-# rounds still move the client, and a_i includes their factors.
+# in the same steps if every gradient is one. This agrees with the paper's formulas for SGD, momentum and the proximal
+# term, and also covers both together, weight decay, and a persistent momentum buffer.
 #
 # Traffic: the baseline, and one float up per client, |a_i|_1.
 # Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
@@ -182,9 +176,6 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 
     Args:
         mu: coefficient of a proximal term, at least 0.
-
-    Raises:
-        UserError: mu is negative or not finite.
     """
 
     def report(finished: Finished, memory: Memory) -> Report:
@@ -214,11 +205,8 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 # Traffic: twice the baseline in both directions, c down and c_i+ - c_i up. State: one model size for each of the N
 # clients.
 # Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), which is equal for plain SGD. Momentum increases the
-# displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart. If the momentum buffer
-# is persistent, a variate is a mean of the gradients of several rounds. Weight decay moves the client too, so the
-# variates include its mean.
-# Under biased selection, c is still the mean of the c_i, but the variates of rarely selected clients are stale. Then c
-# no longer tracks the global gradient, and corrects clients towards outdated gradients.
+# displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart.
+# Under biased selection, the variates of rarely selected clients are stale: c no longer tracks the global gradient.
 
 
 def scaffold() -> FederatedOptimizer:
@@ -238,13 +226,7 @@ def scaffold() -> FederatedOptimizer:
         return jax.tree.map(jnp.zeros_like, params)
 
     return FederatedOptimizer(
-        "scaffold",
-        gradient=gradient,
-        report=report,
-        init_own=zeros,
-        init_shared=zeros,
-        vectors_down=1,
-        vectors_up=1,
+        "scaffold", gradient, report, init_own=zeros, init_shared=zeros, vectors_down=1, vectors_up=1
     )
 
 
@@ -260,8 +242,6 @@ def scaffold() -> FederatedOptimizer:
 #
 # v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
 # `--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
-#
-# The optimizers are Optax gradient transformations of the pseudo-gradient -Delta.
 
 
 ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
@@ -279,19 +259,11 @@ class FedOptState(NamedTuple):
 def scale_by_fedopt(
     second_moment: SecondMoment, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
-    """Scale to the direction m / (sqrt(v) + tau) of the paper.
-
-    Args:
-        second_moment: update rule of v.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        tau: adaptivity; v starts at tau^2.
-    """
+    """Scale to the direction m / (sqrt(v) + tau) of the paper; `beta1` and `beta2` are the decays of m and v."""
 
     def init(params: optax.Params) -> FedOptState:
-        return FedOptState(
-            jax.tree.map(jnp.zeros_like, params), jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
-        )
+        second = jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
+        return FedOptState(jax.tree.map(jnp.zeros_like, params), second)
 
     def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
         del params
@@ -322,9 +294,6 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: flo
         momentum: beta, in [0, 1).
         nesterov: whether to use Nesterov momentum.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: the momentum or the learning rate is out of range.
     """
     _share("momentum", momentum)
     _positive("learning_rate", learning_rate)
@@ -341,9 +310,6 @@ def fedadagrad(
         beta1: decay of the first moment, in [0, 1); the paper uses 0.
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
 
@@ -358,9 +324,6 @@ def fedadam(
         beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
 
@@ -375,9 +338,6 @@ def fedyogi(
         beta2: decay of the second moment, in [0, 1).
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
-
-    Raises:
-        UserError: a hyperparameter is out of range.
     """
     return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
 
@@ -439,9 +399,6 @@ def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
     Args:
         name: one of `names()`, or `mypackage.module:factory`.
         **hyperparameters: keyword arguments of the optimizer's factory; values may be strings, as on a command line.
-
-    Raises:
-        UserError: the name or a parameter is invalid; the message says how to fix it.
     """
     return REGISTRY.make(name, **hyperparameters)
 

@@ -13,8 +13,7 @@ from fedjax_sel.errors import UserError
 #
 # The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
 # (word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash,
-# so each example occurs exactly once. The usual way, sorting random numbers, is slow on a CPU (see
-# benchmarks/shuffle.py).
+# so each example occurs exactly once. Sorting random numbers is slow on a CPU (see benchmarks/shuffle.py).
 
 
 PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
@@ -28,26 +27,15 @@ class Order(NamedTuple):
 
 
 def order(key: jax.Array, size: jax.Array) -> Order:
-    """Draw the order of n examples; it divides by n once here, since division is slow, and not per position.
-
-    Args:
-        key: consumed.
-        size: n, int32 scalar, at least 1.
-    """
+    """Draw the order of n examples, n >= 1; it divides by n once here, since division is slow, and not per position."""
     words = jax.random.bits(key, (PASSES, 2), jnp.uint32)
     return Order(words[:, 0] % size.astype(jnp.uint32), words[:, 1])
 
 
 def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
-    """Return the example at each index of the order; a bijection on 0..size-1.
+    """Return the example at each index of the order, int32 [...]; a bijection on 0..size-1.
 
-    Args:
-        drawn: one order for all indices, or one per index.
-        index: int32 [...], from 0 to size - 1.
-        size: n, int32 scalar, at least 1.
-
-    Returns:
-        Positions of examples, int32 [...].
+    `drawn` is one order for all indices, or one per index; `index` is int32 [...], from 0 to size - 1.
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
@@ -62,21 +50,13 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
 
 @dataclasses.dataclass(frozen=True)
 class LocalWork:
-    """A client's work in a round. Static.
+    """A client's work in a round. Static."""
 
-    Attributes:
-        batch_size: examples of a full batch, B.
-        steps: E of `local_steps`, or None.
-        epochs: range of E of `local_epochs`, (lowest, highest), or None.
-        max_passes: largest number of passes that any client starts.
-        equal_steps: number of steps if it is the same for all clients, else None.
-    """
-
-    batch_size: int
-    steps: int | None
-    epochs: tuple[int, int] | None
-    max_passes: int
-    equal_steps: int | None
+    batch_size: int  # examples of a full batch, B
+    steps: int | None  # E of `local_steps`
+    epochs: tuple[int, int] | None  # range of E of `local_epochs`, (lowest, highest)
+    max_passes: int  # largest number of passes that any client starts
+    equal_steps: int | None  # number of steps if it is the same for all clients
 
     @property
     def varies(self) -> bool:
@@ -87,14 +67,9 @@ class LocalWork:
 def plan(
     sizes: np.ndarray, batch_size: int, steps: int | None, epochs: int | tuple[int, int] | None, full_batch: bool
 ) -> LocalWork:
-    """Fit the local work to a federation.
+    """Fit the local work to a federation with `sizes` training examples per client.
 
-    Args:
-        sizes: training examples per client, integers of any shape.
-        batch_size: examples per step.
-        steps: E of `local_steps`, or None.
-        epochs: E of `local_epochs`, a number or (lowest, highest), or None.
-        full_batch: whether each step uses all of the client's data.
+    `steps` is E of `local_steps`, `epochs` is E of `local_epochs`, a number or (lowest, highest); the other is None.
     """
     sizes = np.asarray(sizes, np.int64)
     if full_batch:
@@ -118,12 +93,7 @@ _EPOCHS = 2  # folded into a client's key of a round; 0 is the order, 1 dropout
 
 
 def epochs(work: LocalWork, key: jax.Array) -> jax.Array | int:
-    """Return a client's number of epochs E in a round; 0 with `local_steps`.
-
-    Args:
-        work: the local work.
-        key: this client's key in this round.
-    """
+    """Return a client's number of epochs E in a round from its key there; 0 with `local_steps`."""
     if work.epochs is None:
         return 0
     low, high = work.epochs
@@ -150,27 +120,16 @@ def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> j
 
 
 def orders(work: LocalWork, key: jax.Array, size: jax.Array) -> Order:
-    """Draw the orders of a client's passes in a round; pass e depends on (key, e) alone.
-
-    Returns:
-        Leaves [max_passes, shuffle.PASSES].
-    """
+    """Draw the orders of a client's passes in a round, [max_passes, PASSES]; pass e depends on (key, e) alone."""
     keys = jax.vmap(lambda e: jax.random.fold_in(key, e))(jnp.arange(work.max_passes))
     return jax.vmap(lambda key: order(key, size))(keys)
 
 
 def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return the examples of a step.
+    """Return the examples of the step with index `step`, from 0, of a client with `size` training examples.
 
-    Args:
-        work: the local work.
-        drawn: the client's orders.
-        step: index of the step, from 0.
-        size: number of the client's training examples, n.
-
-    Returns:
-        Positions among the client's training examples, int32 [B], and the mask of the positions that count, bool [B].
-        Masked positions repeat the last unmasked one.
+    They are positions among the client's training examples, int32 [B], and the mask of the positions that count, bool
+    [B]. Masked positions repeat the last unmasked one.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:

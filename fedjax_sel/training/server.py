@@ -14,7 +14,7 @@ from fedjax_sel.models.core import Weights
 def cohort_weights(
     rule: str, sizes: jax.Array, mask: jax.Array, total: jax.Array | int, inclusion: jax.Array | None = None
 ) -> jax.Array:
-    """Return the aggregation weights of a cohort, zero for masked places.
+    """Return the aggregation weights of a cohort, float32 [K], zero for masked places.
 
     The rules are:
 
@@ -22,17 +22,9 @@ def cohort_weights(
     * `samples`: n_k / sum over the cohort (FL-DP3S Eq. 6). The weights sum to one, unless the cohort is empty.
     * `global-samples`: n_k / sum over all clients. The remaining weight stays on the old model.
     * `unbiased`: p_k / expected number of reports of k, with p_k = n_k / sum over all clients. The expected model is
-      sum p_k w_k.
+      sum p_k w_k. `inclusion` holds the expected numbers, float32 [K].
 
-    Args:
-        rule: name of the rule.
-        sizes: training examples per client of the cohort, int32 [K].
-        mask: clients whose report counts, bool [K].
-        total: training examples of all clients.
-        inclusion: expected number of reports per client of the cohort, float32 [K]; for `unbiased` only.
-
-    Returns:
-        float32 [K].
+    `sizes` counts the training examples of each client of the cohort, int32 [K], and `total` those of all clients.
     """
     if rule == "uniform":
         return renormalise(jnp.ones_like(sizes, jnp.float32), mask)
@@ -69,15 +61,8 @@ def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array
     """Return the weighted mean of the reports, from the weighted sums over the finite ones.
 
     The weight of a report that is not finite goes to the other reports. If no report is finite, the mean is zero. The
-    host decides whether the run continues.
-
-    Args:
-        sums: weighted sums of `Report.averaged` and of the changes of non-trained model state, two pytrees.
-        weights: aggregation weights, float32 [K], zero for masked places.
-        finite: mask of the finite reports, bool [K].
-
-    Returns:
-        The two pytrees. The second is a proper mean even if the weights sum to more than one.
+    host decides whether the run continues. `sums` and the result are two pytrees: `Report.averaged`, and the changes of
+    non-trained model state, whose mean is proper even if the weights, float32 [K], sum to more than one.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
@@ -98,43 +83,13 @@ def mass_above_one(weights: jax.Array) -> jax.Array:
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):
-    """Take one server step.
+    """Take one server step; return the new model and the new state.
 
-    Args:
-        server: the server's optimizer; its gradient is minus the mean update, so SGD(1.0) is plain averaging.
-        state: the optimizer's state.
-        params: the global model.
-        mean_update: the cohort's mean update, from `FederatedOptimizer.combine`.
-
-    Returns:
-        The new model and the new state.
+    The gradient of `server` is minus the mean update, so SGD(1.0) is plain averaging.
     """
     pseudo_gradient = jax.tree.map(jnp.negative, mean_update)
     change, state = server.update(pseudo_gradient, state, params)
     return optax.apply_updates(params, change), state
-
-
-def step_if_any_report(
-    server: optax.GradientTransformation,
-    state: optax.OptState,
-    params: Params,
-    mean_update: Params,
-    arrived: jax.Array,
-):
-    """Take a server step if any report arrived; otherwise momentum or decay alone would move the model.
-
-    Args:
-        server: the server's optimizer, see `step`.
-        state: the optimizer's state.
-        params: the global model.
-        mean_update: the cohort's mean update; zero without any report.
-        arrived: whether any report arrived, bool scalar.
-
-    Returns:
-        The new model and the new state.
-    """
-    stepped = step(server, state, params, mean_update)
-    return jax.tree.map(partial(jnp.where, arrived), stepped, (params, state))
 
 
 def new_model(
@@ -146,14 +101,10 @@ def new_model(
 ) -> tuple[Weights, optax.OptState]:
     """Return the global model after a round, and the server optimizer's state.
 
-    Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer.
-
-    Args:
-        server: the server's optimizer of the trained weights, see `step`.
-        state: the optimizer's state.
-        weights: the global model.
-        mean_update: the cohort's mean update; zero without any report.
-        arrived: whether any report arrived, bool scalar.
+    Non-trained model state, such as running statistics, has no gradient. It is averaged under any server optimizer. The
+    mean update is zero without any report; `arrived` is a bool scalar.
     """
-    trained, state = step_if_any_report(server, state, weights.trained, mean_update.trained, arrived)
+    stepped = step(server, state, weights.trained, mean_update.trained)
+    # Without any report, momentum or decay alone would move the model.
+    trained, state = jax.tree.map(partial(jnp.where, arrived), stepped, (weights.trained, state))
     return Weights(trained, jax.tree.map(jnp.add, weights.carried, mean_update.carried)), state

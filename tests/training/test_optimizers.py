@@ -12,6 +12,7 @@ import fedjax_sel
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import checking
+from fedjax_sel.models.core import Weights
 from fedjax_sel.training import client, optimizers, server
 from fedjax_sel.training.optimizers import Finished, Memory
 
@@ -477,8 +478,9 @@ def test_the_others_are_proportional(name):
 
 def test_a_server_that_decays_stands_still_where_nobody_reported():
     decaying = checking.make("--server-optimizer", "fromage", {}, 0.5)
-    params, nothing = {"w": jnp.ones(3)}, {"w": jnp.zeros(3)}
+    params, nothing = {"w": jnp.ones(3)}, Weights({"w": jnp.zeros(3)}, ())
     assert not jax.tree.leaves(decaying.init(params))  # it remembers nothing, and would shrink the model
     for arrived in (True, False):
-        moved, _ = server.step_if_any_report(decaying, decaying.init(params), params, nothing, jnp.bool_(arrived))
-        assert (np.asarray(moved["w"]) != 1.0).any() == arrived
+        weights = Weights(params, ())
+        moved, _ = server.new_model(decaying, decaying.init(params), weights, nothing, jnp.bool_(arrived))
+        assert (np.asarray(moved.trained["w"]) != 1.0).any() == arrived

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.figure import Figure
 
     from fedjax_sel.data.dataset import Dataset
@@ -32,6 +31,8 @@ def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, popula
 
     The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
     """
+    import numpy as np  # imported here, because --help must stay fast
+
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
     reference = population / population.sum()
     shares = label_counts / np.maximum(sizes, 1)[:, None]
@@ -50,6 +51,8 @@ def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, popula
 
 def text_heat_map(label_counts: np.ndarray) -> str:
     """Draw label counts [N, C] as a text heat map for at most 20 evenly spaced clients; darker is a larger share."""
+    import numpy as np  # imported here, because --help must stay fast
+
     num_clients, num_classes = label_counts.shape
     shown = np.unique(np.linspace(0, num_clients - 1, min(num_clients, 20)).astype(int))
     width = max(1, min(3, 62 // num_classes))
@@ -89,6 +92,8 @@ def _drawing(size: tuple[float, float], title: str) -> Figure:
 
 
 def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
+    import numpy as np  # imported here, because --help must stay fast
+
     axes.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
     axes.set(xlabel="examples per client", ylabel="clients", title="client sizes")
     for axis in (axes.xaxis, axes.yaxis):
@@ -103,6 +108,8 @@ def _colors(num_classes: int) -> Any:
 
 
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
+    import numpy as np  # imported here, because --help must stay fast
+
     num_clients, num_classes = label_counts.shape
     bottoms = np.zeros(num_clients)
     for label, color in enumerate(_colors(num_classes)):
@@ -117,6 +124,8 @@ def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
 
 
 def _draw_heat_map(drawing: Any, axes: Any, label_counts: np.ndarray) -> None:
+    import numpy as np  # imported here, because --help must stay fast
+
     shares = label_counts / np.maximum(label_counts.sum(axis=1, keepdims=True), 1)
     # Sort clients by main label: in ID order, thousands of clients look like noise.
     order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
@@ -163,6 +172,8 @@ def make_parser() -> Parser:
 
 
 def _preview(config: Config, flags: argparse.Namespace) -> None:
+    import numpy as np  # imported here, because --help must stay fast
+
     from fedjax_sel import strategies
     from fedjax_sel.data import partition
     from fedjax_sel.experiment.checking import server_validation
@@ -192,6 +203,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
 
 
 def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
+    import numpy as np  # imported here, because --help must stay fast
     from rich.console import Console
 
     sizes = parts.sizes

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from fedjax_sel.cli import catalogue
 from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import facts as measured
 from fedjax_sel.simulation import run
 from fedjax_sel.simulation.facts import ANSWERS
 from fedjax_sel.simulation.ledger import settle
@@ -115,7 +115,7 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))
-    counts = catalogue.counts_of(problem.model, 4)
+    counts = measured.counts_of(problem.model, 4)
     for request in requests:
         if KINDS[request.kind].has_table:
             fact = getattr(carry.info, request.kind)
@@ -123,7 +123,7 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
             assert fact.age.tolist() == [[1 if k < K or request.who == ALL else fact.age.max() for k in range(N)]]
             assert np.abs(fact.value[:, :K]).max() > 0, request.kind
     assert carry.evaluation is not None
-    lengths = catalogue.floats_per_answer(strategy, problem.model, 4)
+    lengths = measured.floats_per_answer(strategy, problem.model, 4)
     asked = {ALL: N, SELECTED: K, SERVER: 0}
     bought = sum(asked[request.who] * length for request, length in zip(requests, lengths))
     assert settle(records.events, problem.model.num_params, lengths).floats_up.tolist() == [[bought]] * T

@@ -18,7 +18,6 @@ import pytest
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.strategies import fedcor_model
-from fedjax_sel.strategies import gpfl as rewards
 from fedjax_sel.strategies.base import Env
 
 divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
@@ -203,11 +202,11 @@ warm_up_rounds | 20         | 20                  | script/test.sh
 
 def test_the_numbers_of_gpfl():
     assert read(GPFL) == {name: numbers._asdict() for name, numbers in gpfl._TABLE.items()}
-    tent = [float(rewards.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
+    tent = [float(gpfl.exploration("tent", 1.0, jnp.float32(t), 500)) for t in (1, 50, 99, 100, 150, 300)]
     assert tent == pytest.approx([0.01, 0.5, 0.99, 1.0, 0.8, 0.5])  # gpfl.py
-    linear = [float(rewards.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
+    linear = [float(gpfl.exploration("linear", 1.0, jnp.float32(t), 500)) for t in (1, 250, 500)]
     assert linear == pytest.approx([0.002, 0.5, 1.0])  # Eq. 7
-    decay = [float(rewards.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
+    decay = [float(gpfl.exploration("decay", 1.0, jnp.float32(t), 500)) for t in (0, 125, 500)]
     assert decay == pytest.approx([1.0, 0.75, 0.0])  # of our own: rho (1 - t / T)
 
 

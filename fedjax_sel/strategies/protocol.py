@@ -167,7 +167,7 @@ def observe(
     state = strategy.observe(state, info, round, available)
     if not requests_to(strategy, CANDIDATES):
         return state, None
-    assert strategy.candidates is not None, "kinds.check rejects this strategy"
+    assert strategy.candidates is not None, "facts.check rejects this strategy"
     return state, strategy.candidates(key, state, info, round, available)
 
 

@@ -127,12 +127,12 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
 
 
 def look_up(strategy: str, preset: str, task: str) -> Numbers:
-    """Return the numbers of a preset, one of `Preset` or fedgp, for one of `Task`."""
+    """Return the numbers of a preset for a task; `paper` is the strategy's own paper."""
     if task not in get_args(Task):
         raise UserError(f"{strategy}: task={task!r} is unknown; choose from {', '.join(get_args(Task))}")
-    if (preset, task) not in _TABLE:
+    if preset not in get_args(Preset):
         raise UserError(f"{strategy}: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
-    return _TABLE[preset, task]
+    return _TABLE["fedgp" if strategy == "fedgp" and preset == "paper" else preset, task]
 
 
 def _problem(name: str, value: int | float | str) -> str | None:

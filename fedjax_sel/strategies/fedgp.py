@@ -67,4 +67,4 @@ def fedgp(
         importance: client weights p_i: shares of the data, or uniform.
         restored_probes: whether the model is restored before a probe's losses are measured, so that every change is 0.
     """
-    return build_with("fedgp", **{**locals(), "preset": "fedgp" if preset == "paper" else preset})
+    return build_with("fedgp", **locals())

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -59,6 +60,21 @@ def test_a_folder_that_was_set_aside_is_no_longer_meant(tmp_path):
         with FolderLock() as other, pytest.raises(UserError, match="another process"):
             other.take(out)
     assert not list(out.iterdir()), "a released lock leaves no file"
+
+
+def test_a_waiting_lock_excludes_others(tmp_path):
+    """A release removes the lock file, so a waiting process can lock a file that no longer has a name."""
+    with FolderLock() as first, FolderLock() as second, FolderLock() as third:
+        first.take(tmp_path)
+        waiting = threading.Thread(target=second.take, args=(tmp_path, True))
+        waiting.start()
+        time.sleep(0.3)
+        assert waiting.is_alive()
+        first.release(tmp_path)
+        waiting.join(10)
+        second.check(tmp_path)
+        with pytest.raises(UserError, match="another process"):
+            third.take(tmp_path)
 
 
 @pytest.mark.slow

@@ -503,6 +503,7 @@ def test_a_fit_is_a_real_branch_in_a_batch():
         ({"learning_rate": 0.0}, "learning_rate"),
         ({"mean": "median"}, "mean=median is unknown; choose from zero, discounted"),
         ({"preset": "code-2021"}, "preset='code-2021' is unknown; choose from paper, code-2022"),
+        ({"preset": "fedgp"}, "preset='fedgp' is unknown; choose from paper, code-2022"),
         ({"preset": "closed-form", "steps": 5}, "steps=5 has no effect with preset=closed-form; leave it out"),
         ({"preset": "proxy", "anneal": 0.9}, "anneal=0.9 has no effect with preset=proxy"),
         ({"task": "mnist"}, "task='mnist' is unknown; choose from fmnist, cifar10"),

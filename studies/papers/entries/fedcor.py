@@ -40,7 +40,7 @@ def configuration(column: str, algo: str, **numbers: Any) -> Config:
     config = preset(f"fedcor/{column}").replace(algo=algo, seeds=SEEDS)
     if algo not in ("fedcor", "fedgp"):
         return config
-    usual = fedcor_model.look_up(algo, "fedgp" if algo == "fedgp" else "paper", task_of(column))._asdict()
+    usual = fedcor_model.look_up(algo, "paper", task_of(column))._asdict()
     others = {name: value for name, value in numbers.items() if usual.get(name) != value}
     return config.replace(algo_args={"task": task_of(column), **others})
 

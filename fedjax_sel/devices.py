@@ -494,7 +494,7 @@ def _broadcast(message: bytes) -> bytes:
     return np.concatenate(received).tobytes()
 
 
-def anybody(wish: bool) -> bool:
+def any_machine(wish: bool) -> bool:
     """Return whether `wish` is True on any machine; all machines must call this together."""
     if _alone():
         return wish

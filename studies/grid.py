@@ -58,8 +58,8 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
         return None
     result = dataclasses.replace(result, config=config)
     data = folder.of_experiment(Experiment(config), newest.get("server_validation"))
-    folder.refuse_other_data(path, data)
-    reading.refuse_what_was_skipped(result, config)
+    folder.reject_other_data(path, data)
+    reading.reject_skipped_updates(result, config)
     return result
 
 

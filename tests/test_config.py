@@ -169,9 +169,9 @@ def test_what_is_said_to_have_no_effect_on_training_has_none():
 def test_a_flag_may_matter_to_one_preset_and_not_to_another():
     parser = command_line.make_parser("x", "", "")
     config, given = command_line.parse(parser, ["--alpha", "0.5"])
-    command_line.refuse_idle(given, [config, preset("fedcor/fmnist-dir")])
+    command_line.reject_ineffective(given, [config, preset("fedcor/fmnist-dir")])
     with pytest.raises(UserError, match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet; add that"):
-        command_line.refuse_idle(given, [config, preset("fedcor/fmnist-1spc")])
+        command_line.reject_ineffective(given, [config, preset("fedcor/fmnist-1spc")])
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def refuse_idle(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
+def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Reject flags that have no effect in any of the configurations."""
     configs = list(configs)
     for name in flat_types():

@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
     from fedjax_sel.runs.sweep import make_jobs
 
     jobs = make_jobs(settings, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
-    command_line.refuse_idle(flags, (job.config for job in jobs))
+    command_line.reject_ineffective(flags, (job.config for job in jobs))
     return compare(jobs, flags.out, arguments, flags.log)
 
 

@@ -149,7 +149,7 @@ def main(arguments: Sequence[str]) -> int:
     if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
         config = config.replace(num_selected=config.partition.num_clients)
     validate(config)
-    command_line.refuse_idle(flags, [config])
+    command_line.reject_ineffective(flags, [config])
     _preview(config, flags)
     return 0
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     if flags.verbose and not flags.dry_run:
         raise UserError("--verbose: has no effect without --dry-run; add that, or remove --verbose")
     validate(config)
-    command_line.refuse_idle(flags, [config])
+    command_line.reject_ineffective(flags, [config])
     if flags.dry_run and flags.log:
         raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     if flags.dry_run:
@@ -96,7 +96,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:
-            then = interruption.how_to_go_on(config.run, out)
+            then = interruption.resume_advice(config.run, out)
             print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
     return 0 if result.finished else interruption.exit_code(result.stopped_by)
 

@@ -24,7 +24,7 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, records, resume, run_files
-from fedjax_sel.runs.interruption import Interruption, how_to_go_on
+from fedjax_sel.runs.interruption import Interruption, resume_advice
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
@@ -33,7 +33,7 @@ from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Records
-from fedjax_sel.strategies.protocol import Known
+from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.tasks import Task
 
 
@@ -158,7 +158,7 @@ class Writer:
             reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
             raise UserError(
                 f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
-                + how_to_go_on(self._run, self._out, where="the last checkpoint")
+                + resume_advice(self._run, self._out, where="the last checkpoint")
             ) from error
 
 
@@ -303,7 +303,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         view = _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            ending.requested = devices.anybody(callbacks.call(watching, "resume", start.earlier))
+            ending.requested = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
             if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
@@ -343,7 +343,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         on_another_host = 0 if ended else signal.SIGINT
         result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_host))
         if not result.finished and reporter.in_notebook:  # a command prints this itself
-            then = "" if out is None else f"; {how_to_go_on(config.run, out, 'the same cell')}"
+            then = "" if out is None else f"; {resume_advice(config.run, out, 'the same cell')}"
             reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
         callbacks.call(watching, "end", result)
         return result
@@ -354,11 +354,14 @@ def _view(watching: tuple[Any, ...]) -> run.View | None:
     inside, weights = callbacks.wanted(watching, "snapshot"), callbacks.wanted(watching, "weights")
     if not inside and not weights:
         return None
-    return lambda carry: (Known(carry.strategy, carry.info) if inside else None, carry.params if weights else None)
+    return lambda carry: (
+        SelectionState(carry.strategy, carry.info) if inside else None,
+        carry.params if weights else None,
+    )
 
 
 def _call_view_callbacks(
-    watching: tuple[Any, ...], rounds: int, seen: tuple[Known | None, Weights | None]
+    watching: tuple[Any, ...], rounds: int, seen: tuple[SelectionState | None, Weights | None]
 ) -> Weights | None:
     """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
     known, weights = seen
@@ -467,10 +470,10 @@ def _one_ahead(
             yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        ending.requested = devices.anybody(ending.requested)
-        last = devices.anybody(interruption.asked > 0) or ending.requested
+        ending.requested = devices.any_machine(ending.requested)
+        last = devices.any_machine(interruption.asked > 0) or ending.requested
         state = None
-        if last or rounds == num_rounds or (timer is not None and devices.anybody(timer.due(rounds))):
+        if last or rounds == num_rounds or (timer is not None and devices.any_machine(timer.due(rounds))):
             state = chunk.copy_state()
             if timer is not None:
                 timer.saved(rounds)

@@ -94,7 +94,7 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
     return about | ({"available": known["available"]} if "available" in known else {})
 
 
-def refuse_others(out: Path, recorded: Digests, now: Digests) -> None:
+def reject_other_digests(out: Path, recorded: Digests, now: Digests) -> None:
     """Reject a run whose recorded data differ from the current data."""
     if recorded == now:
         return
@@ -126,10 +126,10 @@ def default_path(config: Config) -> Path:
     return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
 
 
-def refuse_other_data(path: Path, now: Digests) -> None:
+def reject_other_data(path: Path, now: Digests) -> None:
     """Reject a folder whose run, finished or not, used different data."""
     if (recorded := made_from(path)) is not None:
-        refuse_others(path, recorded, now)
+        reject_other_digests(path, recorded, now)
 
 
 def made_from(path: Path) -> Digests | None:

@@ -76,7 +76,7 @@ class Interruption(contextlib.AbstractContextManager):
                 os.write(2, text.encode())
 
 
-def how_to_go_on(run: RunConfig, out: Path | str, again: str = "the same command", where: str = "there") -> str:
+def resume_advice(run: RunConfig, out: Path | str, again: str = "the same command", where: str = "there") -> str:
     """Return a clause that says how to resume a run that ended early.
 
     `again` is the action that starts the run again, and `where` the point from which it resumes.

@@ -73,14 +73,14 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
         raise _damaged(path, error) from error
     if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
-    refuse_what_was_skipped(result, config.replace(out=str(path)))
+    reject_skipped_updates(result, config.replace(out=str(path)))
     if (recorded := checkpoint.made_from(path, newest)) is not None:
         try:
             now = digests_now(None if newest is None else newest.get("server_validation"))
         except UserError as error:
             advice = f"the run in {path} is finished, and fedjax-sel report shows it without its data"
             raise UserError(f"{error}; {advice}") from error
-        folder.refuse_others(path, recorded, now)
+        folder.reject_other_digests(path, recorded, now)
     return result
 
 
@@ -353,7 +353,7 @@ def _clients(ids: Any) -> str:
     return f"client {shown}" if len(ids) == 1 else f"clients {shown}"
 
 
-def refuse_what_was_skipped(earlier: Result, config: Config) -> None:
+def reject_skipped_updates(earlier: Result, config: Config) -> None:
     """Reject a folder's rounds with skipped updates for a run that stops at non-finite updates.
 
     Rounds before the first skipped update are identical under both settings, because only the host reads

@@ -183,7 +183,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
     for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
         if manifest[name] != ours[name]:
             raise DamagedError(f"it has a different {meaning}")
-    folder.refuse_others(out, manifest["data"], ours["data"])
+    folder.reject_other_digests(out, manifest["data"], ours["data"])
     _refuse_another_model(problem.config, state, arrays)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
@@ -203,7 +203,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         earlier = reading.rounds_so_far(out, problem.config, manifest)
     except (OSError, ValueError, KeyError) as error:
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
-    reading.refuse_what_was_skipped(earlier, problem.config)
+    reading.reject_skipped_updates(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
 
 

@@ -211,7 +211,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         if job.config.run.resume != "never":
             reading.finished_result(path, job.config, lambda _, digests=digests: digests)
             if path.is_dir():
-                folder.refuse_other_data(path, digests)
+                folder.reject_other_data(path, digests)
     return checked
 
 

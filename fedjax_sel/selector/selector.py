@@ -405,8 +405,8 @@ class Selector:
         if now.phase == "cohort":
             raise UserError(f"select: round {now.round + 1} already has its cohort; call `update` first")
         named = None if available is None else self._clients.mask("select: available", available)
-        if named is not None and now.phase == "all" and not now.told and now.there is None:
-            now = now._replace(there=named)
+        if named is not None and now.phase == "all" and not now.answered and now.reachable is None:
+            now = now._replace(reachable=named)
         if (due := self._due(now)) or (now.phase == "all" and self._due(now := self._observed(now))):
             kinds = " and ".join(repr(ask.kind) for ask in (due or self._due(now)))
             raise UserError(
@@ -431,7 +431,7 @@ class Selector:
         received = np.array(now.account.received)
         received[answer.ids[answer.mask]] = True
         self._now = now._replace(
-            phase="cohort", told=(), selection=answer, account=now.account._replace(received=received)
+            phase="cohort", answered=(), selection=answer, account=now.account._replace(received=received)
         )
         names = self._clients.named(answer.ids[answer.mask])
         return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
@@ -495,7 +495,7 @@ class Selector:
             state=state,
             info=info,
             account=now.account.with_reports(report.clients, report.losses).closed(),
-            there=None,
+            reachable=None,
             silent=np.zeros_like(now.silent),
         )
 
@@ -536,18 +536,18 @@ class Selector:
         if available is None or now.phase == "start":
             return now
         reachable = self._clients.mask(f"{what}: available", available)
-        final = now.phase != "all" or bool(now.told)
-        current = np.ones_like(reachable) if now.there is None else now.there
-        if (final or now.there is not None) and (reachable == current).all():
+        final = now.phase != "all" or bool(now.answered)
+        current = np.ones_like(reachable) if now.reachable is None else now.reachable
+        if (final or now.reachable is not None) and (reachable == current).all():
             return now
         if final:
             raise UserError(
                 f"{what}: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
             )
-        return now._replace(there=reachable)
+        return now._replace(reachable=reachable)
 
     def _started(self, now: Standing) -> Standing:
-        return now._replace(phase="all", told=(), state=self._hooks.prepare(now.state, now.info))
+        return now._replace(phase="all", answered=(), state=self._hooks.prepare(now.state, now.info))
 
     def _observed(self, now: Standing) -> Standing:
         """Return the state after the answers of all clients."""
@@ -556,7 +556,7 @@ class Selector:
             self._check_names("candidates", named, np.ones(named.shape, bool))
             reachable = now.available()
             named = named if reachable is None else named[reachable[named]]
-        return now._replace(phase="candidates", told=(), state=state, candidates=named)
+        return now._replace(phase="candidates", answered=(), state=state, candidates=named)
 
     def _check_names(self, what: str, ids: np.ndarray, mask: np.ndarray) -> None:
         n, chosen = self._terms.size.num_clients, ids[mask]

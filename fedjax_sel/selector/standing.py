@@ -31,7 +31,7 @@ from fedjax_sel.strategies.base import (
     keep_state,
 )
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
-from fedjax_sel.strategies.protocol import Known
+from fedjax_sel.strategies.protocol import SelectionState
 
 # Compiled hooks have a leading axis of one replicate, as in the simulator. Both therefore compile the same program,
 # with the same rounding.
@@ -239,7 +239,7 @@ class Hooks:
 
         with contract.explained("init"):
             state = jax.jit(jax.vmap(initial))(self._stream, sizes[None], all_sizes[None])
-        return state, jax.tree.map(np.asarray, protocol.nothing_known(self.strategy, self.counts, 1, n))
+        return state, jax.tree.map(np.asarray, protocol.empty_information(self.strategy, self.counts, 1, n))
 
     def prepare(self, state: Any, info: Information) -> Any:
         """Return the state at the start of the first round."""
@@ -357,7 +357,7 @@ def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, rep
         metrics=Unrequested(strategy.name, "server_metrics"),
         subset_loss=protocol.of(strategy, losses, jnp.zeros((1,))),
     )._replace(**fields)
-    known = protocol.learn(strategy, Known(state, info), round, reports, outcome)
+    known = protocol.learn(strategy, SelectionState(state, info), round, reports, outcome)
     return known.state, known.info
 
 
@@ -586,17 +586,17 @@ class Standing(NamedTuple):
     state: Any  # the strategy's state, leaves [1, ...]
     info: Information  # leaves [1, N, ...]
     account: Account
-    there: np.ndarray | None  # clients that are available in this round, bool [N]; None: all
+    reachable: np.ndarray | None  # clients that the caller named as available in this round, bool [N]; None: all
     silent: np.ndarray  # clients that left a query of this round unanswered, bool [N]
-    told: tuple[str, ...] = ()  # kinds recorded in this phase
+    answered: tuple[str, ...] = ()  # kinds recorded in this phase
     candidates: np.ndarray | None = None  # available candidates, int32 [<= d]
     selection: Selection | None = None  # [K]
 
     def available(self) -> np.ndarray | None:
         """Return the mask of the clients that count as available, bool [N]; None: all."""
         if not self.silent.any():
-            return self.there
-        return ~self.silent if self.there is None else self.there & ~self.silent
+            return self.reachable
+        return ~self.silent if self.reachable is None else self.reachable & ~self.silent
 
     def arrays(self) -> Any:
         """Return the part of the state that is saved as arrays."""
@@ -608,8 +608,8 @@ class Standing(NamedTuple):
         return {
             "phase": self.phase,
             "round": self.round,
-            "told": list(self.told),
-            "there": _listed(self.there),
+            "told": list(self.answered),
+            "there": _listed(self.reachable),
             "candidates": _listed(self.candidates),
             "selection": None if selection is None else {k: _listed(leaf) for k, leaf in selection._asdict().items()},
             "past": [list(spent) for spent in self.account.past],
@@ -647,9 +647,9 @@ def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
         state=state,
         info=info,
         account=Account(past, received, _spent(words["beside"])),
-        there=_array(words["there"], bool, n),
+        reachable=_array(words["there"], bool, n),
         silent=silent,
-        told=tuple(kind for kind in words["told"] if _need(kind in requested)),
+        answered=tuple(kind for kind in words["told"] if _need(kind in requested)),
         candidates=candidates,
         selection=selection,
     )
@@ -720,9 +720,9 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
         assert now.selection is not None
         queried = now.selection.ids[now.selection.mask]
     else:
-        reachable = None if now.phase == "start" else now.there
+        reachable = None if now.phase == "start" else now.reachable
         queried = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
-    pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.told}
+    pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.answered}
     clients = terms.clients.named(queried) if pending else ()
     asks = []
     for kind, request in pending.items():
@@ -746,7 +746,7 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
         )
     asks = {ask.kind: ask for ask in due(terms, now)}
     if kind not in asks:
-        why = "was already reported" if kind in now.told else "is not due"
+        why = "was already reported" if kind in now.answered else "is not due"
         raise UserError(f"tell: {kind!r} {why} in round {now.round + 1}; report the facts that `asks` returns")
     ids = tuple(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes) else ids
     places = terms.clients.places(f"tell {kind!r}", ids)
@@ -772,7 +772,7 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     return now._replace(
         info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
         silent=silent,
-        told=(*now.told, kind),
+        answered=(*now.answered, kind),
         account=now.account.with_answers(requests, terms.counts, queried, len(places), cohort),
     )
 

@@ -21,7 +21,7 @@ from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
-from fedjax_sel.strategies.protocol import Known
+from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
@@ -224,7 +224,7 @@ def output_layer(model: Model) -> OutputLayer | None:
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """Return fact tables without any measurement."""
-    return protocol.nothing_known(strategy, counts_of(model, num_classes), num_replicates, num_clients)
+    return protocol.empty_information(strategy, counts_of(model, num_classes), num_replicates, num_clients)
 
 
 def measure(
@@ -258,7 +258,9 @@ def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tu
     return info, bill
 
 
-def enter_training_losses(context: RoundContext, known: Known, reports: Selection, losses: jax.Array) -> Known:
+def enter_training_losses(
+    context: RoundContext, known: SelectionState, reports: Selection, losses: jax.Array
+) -> SelectionState:
     """Enter the training losses, [S, K] in nats, that the cohort reports with its updates, if they are requested."""
     state, info, bill = known
     for position, request in enumerate(context.plan.strategy.requests):
@@ -266,7 +268,7 @@ def enter_training_losses(context: RoundContext, known: Known, reports: Selectio
             due = reports.mask & request.when.due(context.round)
             # The training itself is already billed as the cohort's.
             info, bill = _enter(context, info, bill, position, reports.ids, due, due, losses)
-    return Known(state, info, bill)
+    return SelectionState(state, info, bill)
 
 
 def _serve(

@@ -25,7 +25,7 @@ from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundConte
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
-from fedjax_sel.strategies.protocol import Known, OutcomeReads, of_outcome
+from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState, of_outcome
 from fedjax_sel.training import client, server
 
 
@@ -46,20 +46,20 @@ def one_round(
     # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
     # strategy's state, its fact tables and the round's bill.
     cohort, selection_state = select(context)
-    selection_state = protocol.ask_cohort(  # a lost report loses the cohort's answers too
+    selection_state = protocol.query_cohort(  # a lost report loses the cohort's answers too
         partial(facts.measure, context), selection_state, cohort.selection, cohort.reports.mask
     )
     reads = outcome_reads(context, cohort, selection_state)
     weights = cohort_weights(context, cohort, selection_state)
     trained, sums = train_cohorts(context, cohort, weights, reads)
     selection_state = facts.enter_training_losses(context, selection_state, cohort.reports, trained.training_loss)
-    server = aggregate(context, cohort, trained, sums, weights)
-    selection_state = learn(context, cohort, selection_state, trained, server, weights, reads)
-    records = record(context, cohort, selection_state.bill, trained, server, weights, reads)
+    server_step = aggregate(context, cohort, trained, sums, weights)
+    selection_state = learn(context, cohort, selection_state, trained, server_step, weights, reads)
+    records = record(context, cohort, selection_state.bill, trained, server_step, weights, reads)
 
     carry = carry._replace(
-        params=server.params, server=server.optimizer, strategy=selection_state.state, info=selection_state.info,
-        shared=server.shared, evaluation=server.evaluation,
+        params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
+        strategy=selection_state.state, info=selection_state.info, evaluation=server_step.evaluation,
     )  # fmt: skip
     # A client whose update is not finite keeps its previous row.
     kept = cohort.selection.mask & trained.finite
@@ -104,7 +104,7 @@ def many_rounds(
     return lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
 
 
-def select(context: RoundContext) -> tuple[Cohort, Known]:
+def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     """Measure the facts requested of all clients and of candidates, then select cohorts [S, K].
 
     The order of the strategy's hooks is `protocol.select`'s.
@@ -123,7 +123,7 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     selection_state, (answer, candidates) = protocol.select(
         protocol.over_replicates(plan.strategy),
         serve,
-        Known(context.carry.strategy, context.carry.info, bill),
+        SelectionState(context.carry.strategy, context.carry.info, bill),
         protocol.Keys(of_candidates, of_select),
         round,
         available,
@@ -136,14 +136,14 @@ def select(context: RoundContext) -> tuple[Cohort, Known]:
     return Cohort(named, selection, selection._replace(mask=arrives)), selection_state
 
 
-def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Known) -> OutcomeReads:
+def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
     """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
     params, evaluation = carry.params.trained, carry.evaluation
     return of_outcome(strategy, params, evaluation, context.round, known.state, known.info, cohort.selection)
 
 
-def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Known) -> jax.Array:
+def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:
     """Return the aggregation weights, float32 [S, K], zero for lost reports.
 
     They are the strategy's own if it returns some, else the configured rule's. Under the rule `unbiased`, the
@@ -249,12 +249,12 @@ def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sum
 def learn(
     context: RoundContext,
     cohort: Cohort,
-    selection_state: Known,
+    selection_state: SelectionState,
     trained: Trained,
-    server: ServerStep,
+    server_step: ServerStep,
     weights: jax.Array,
     reads: OutcomeReads,
-) -> Known:
+) -> SelectionState:
     """Call the strategy's `update` on the round's outcome, leaves [S, K, ...], and age its facts by one round.
 
     The bill counts the losses in the outcome that were not finite and were replaced.
@@ -266,13 +266,13 @@ def learn(
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
     averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
     metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
-    if server.evaluation is not None and carry.evaluation is not None:
-        metrics = ServerMetrics(carry.evaluation, server.evaluation)
+    if server_step.evaluation is not None and carry.evaluation is not None:
+        metrics = ServerMetrics(carry.evaluation, server_step.evaluation)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
         losses_after=after,
-        step=jax.tree.map(jnp.subtract, server.params.trained, carry.params.trained),
+        step=jax.tree.map(jnp.subtract, server_step.params.trained, carry.params.trained),
         finite=finite,
         metrics=metrics,
         path_lengths=trained.path_lengths,

@@ -26,7 +26,7 @@ from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation import ledger
 from fedjax_sel.strategies import base, protocol
 from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
-from fedjax_sel.strategies.protocol import Keys, Known
+from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 ROUNDS_A_CALL = 10
 BUDGET_SECONDS = 10.0  # of timed rounds; fewer if the configured rounds take less
@@ -195,14 +195,14 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
             queried = ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
-            info = protocol.entered(info, request.kind, values, queried & request.when.due(round))
+            info = protocol.enter_answers(info, request.kind, values, queried & request.when.due(round))
         return info, bill
 
-    selection_state = Known(carry.state, carry.info)
+    selection_state = SelectionState(carry.state, carry.info)
     selection_state, (selection, _) = protocol.select(
         strategy, serve, selection_state, Keys(keys[2], keys[3]), round, available
     )
-    selection_state = protocol.ask_cohort(serve, selection_state, selection)
+    selection_state = protocol.query_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)

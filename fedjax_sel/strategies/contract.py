@@ -157,7 +157,7 @@ def traced(
 
     key = jax.eval_shape(lambda: jax_settings.key(0))
     state = trace("init", (init, (key, sizes)))
-    info = jax.eval_shape(lambda: protocol.nothing_known(strategy, COUNTS, num_clients))
+    info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
     available = None if everyone_available else _shape((num_clients,), jnp.bool_)
     arguments = (strategy, key, state, info, available)
     answer = trace("select", hooks(*arguments, None, None)["select"])

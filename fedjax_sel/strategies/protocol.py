@@ -94,7 +94,7 @@ def of_outcome(
 Serve = Callable[..., tuple[Information, Any]]
 
 
-class Known(NamedTuple):
+class SelectionState(NamedTuple):
     """The server's knowledge, passed from step to step."""
 
     state: Any  # the strategy's state
@@ -142,8 +142,8 @@ def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
 
 
 def select(
-    strategy: Strategy, serve: Serve, known: Known, keys: Keys, round: jax.Array, available: jax.Array | None
-) -> tuple[Known, Choice]:
+    strategy: Strategy, serve: Serve, known: SelectionState, keys: Keys, round: jax.Array, available: jax.Array | None
+) -> tuple[SelectionState, Choice]:
     """Open a round: query all clients, call `observe`, query the candidates, and select the cohort.
 
     `serve` is the server's query function, (info, bill, who, ...) -> (info, bill). Rounds count from 0; `available` is
@@ -154,7 +154,7 @@ def select(
     if candidates is not None:
         info, bill = serve(info, bill, CANDIDATES, candidates)
     selection = strategy.select(keys.select, state, info, round, available)
-    return Known(state, info, bill), Choice(selection, candidates)
+    return SelectionState(state, info, bill), Choice(selection, candidates)
 
 
 def observe(
@@ -171,15 +171,21 @@ def observe(
     return state, strategy.candidates(key, state, info, round, available)
 
 
-def ask_cohort(serve: Serve, known: Known, selection: Selection, arrives: jax.Array | None = None) -> Known:
+def query_cohort(
+    serve: Serve, known: SelectionState, selection: Selection, arrives: jax.Array | None = None
+) -> SelectionState:
     """Query the cohort on the round's model, before it trains; `arrives`, bool [K], marks the reports that arrive."""
     info, bill = serve(known.info, known.bill, SELECTED, selection.ids, selection.mask, arrives)
-    return Known(known.state, info, bill)
+    return SelectionState(known.state, info, bill)
 
 
-def learn(strategy: Strategy, known: Known, round: jax.Array, reports: Selection, outcome: Outcome) -> Known:
+def learn(
+    strategy: Strategy, known: SelectionState, round: jax.Array, reports: Selection, outcome: Outcome
+) -> SelectionState:
     """Close a round: call `update` with the `reports` that arrived (by mask), and age every fact by one round."""
-    return Known(strategy.update(known.state, known.info, round, reports, outcome), aged(known.info), known.bill)
+    return SelectionState(
+        strategy.update(known.state, known.info, round, reports, outcome), advance_ages(known.info), known.bill
+    )
 
 
 def over_replicates(strategy: Strategy) -> Strategy:
@@ -201,7 +207,7 @@ def over_replicates(strategy: Strategy) -> Strategy:
     )
 
 
-def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Information:
+def empty_information(strategy: Strategy, counts: Counts, *clients: int) -> Information:
     """Return tables in which no fact has been measured; `clients` are the leading axes: N, or S and N."""
     tables = {}
     for request in strategy.requests:
@@ -211,7 +217,7 @@ def nothing_known(strategy: Strategy, counts: Counts, *clients: int) -> Informat
     return Information(strategy.name, tables)
 
 
-def entered(
+def enter_answers(
     info: Information, kind: str, values: jax.Array, arrived: jax.Array, age: jax.Array | int = 0
 ) -> Information:
     """Return the tables with new answers, float32 [N, ...], of the clients in `arrived`, bool [N].
@@ -223,7 +229,7 @@ def entered(
     return info.replace(kind, Fact(jnp.where(rows, values, old.value), jnp.where(arrived, age, old.age)))
 
 
-def aged(info: Information) -> Information:
+def advance_ages(info: Information) -> Information:
     """Return the tables with every age increased by one round."""
     for kind in info.kinds():
         fact = getattr(info, kind)

@@ -16,7 +16,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import base, contract, protocol
 from fedjax_sel.strategies.base import NEVER, Env, Information, Outcome, Request, Selection, Strategy, keep_state
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
-from fedjax_sel.strategies.protocol import Keys, Known
+from fedjax_sel.strategies.protocol import Keys, SelectionState
 from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.synthetic_clients import LARGEST_LOSS, World
 
@@ -109,7 +109,7 @@ def environment(game: Game, world: World) -> Env:
 
 def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
     """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
-    info = protocol.nothing_known(strategy, COUNTS, world.sizes.shape[0])
+    info = protocol.empty_information(strategy, COUNTS, world.sizes.shape[0])
     everyone = jnp.ones(world.sizes.shape, bool)
     for _, request in protocol.requests_at_start(strategy):
         info = _answered(info, request, world, jnp.int32(0), everyone)
@@ -140,10 +140,10 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
             info = _answered(info, request, world, round, queried & request.when.due(round))
         return info, bill
 
-    known = Known(carry.state, carry.info)
+    known = SelectionState(carry.state, carry.info)
     keys = Keys(key_candidates, key_select)
     known, (selection, candidates) = protocol.select(strategy, serve, known, keys, round, available)
-    known = protocol.ask_cohort(serve, known, selection)
+    known = protocol.query_cohort(serve, known, selection)
     outcome = outcome_of(strategy, world, round, selection)
     state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
 
@@ -188,7 +188,7 @@ def _answered(info: Information, request: Request, world: World, round: jax.Arra
     age: Any = 0
     if request.option("nonfinite") == "missing":
         age = jnp.where(jnp.asarray(world.missing)[round], NEVER, 0)  # NEVER marks an imputed value
-    return protocol.entered(info, request.kind, jnp.asarray(world.facts[request.kind])[round], answers, age)
+    return protocol.enter_answers(info, request.kind, jnp.asarray(world.facts[request.kind])[round], answers, age)
 
 
 UNCHECKED = "not checked: "

@@ -70,7 +70,7 @@ def check_train(arguments: list[str]) -> None:
     if "--help" in arguments:
         return
     config, flags = command_line.parse(train.make_parser(), arguments)
-    command_line.refuse_idle(flags, [config])
+    command_line.reject_ineffective(flags, [config])
     elsewhere = "--mesh" in arguments  # devices that are not here
     elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in arguments)
     (validate if elsewhere else check_experiment)(config)

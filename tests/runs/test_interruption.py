@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import fedjax_sel
-from fedjax_sel.runs.interruption import Interruption, exit_code, how_to_go_on
+from fedjax_sel.runs.interruption import Interruption, exit_code, resume_advice
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     algo="random", num_clients=10, num_selected=2, local_steps=1, rounds=6, chunk=1
@@ -69,7 +69,7 @@ class StopAt:
 )
 def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
     config = SMALL.replace(out=str(tmp_path / "run"), **changes)
-    assert how_to_go_on(config.run, "runs/x") == then
+    assert resume_advice(config.run, "runs/x") == then
     first = interrupted(config)
     assert not first.finished and first.stopped_by == signal.SIGINT
     seen = []
@@ -83,8 +83,8 @@ def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
     first = interrupted(config)
     fedjax_sel.run(config.replace(keep=0), callbacks=[StopAt(first.num_rounds + 1)])
     then = f"--keep 0 saved none of these rounds, so the same command resumes after round {first.num_rounds} ("
-    assert how_to_go_on(config.replace(keep=0).run, config.run.out).startswith(then)
-    never = how_to_go_on(config.replace(resume="never").run, "runs/x", where="the last checkpoint")
+    assert resume_advice(config.replace(keep=0).run, config.run.out).startswith(then)
+    never = resume_advice(config.replace(resume="never").run, "runs/x", where="the last checkpoint")
     assert never == "without --resume never the same command resumes from the last checkpoint (runs/x)"
 
 

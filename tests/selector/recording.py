@@ -20,7 +20,7 @@ class Recording:
     def __init__(self, algo, rounds, available="1", lost=0.0, seed=5, **parameters):
         self.strategy = strategies.make(algo, **parameters)
         self.rounds, self.seed = rounds, seed
-        self.told = defaultdict(dict)  # hook -> round -> what it was given
+        self.answered = defaultdict(dict)  # hook -> round -> what it was given
         experiment = fedjax_sel.Experiment.of(
             dataset=f"synthetic:train_size={20 * N},test_size=20,num_classes={CLASSES},image_size=4",
             num_clients=N, num_selected=K, local_steps=2, batch_size=8, holdout=0.2, server_validation=0.1,
@@ -32,7 +32,7 @@ class Recording:
 
     def note(self, hook):
         def write(round, *given):
-            self.told[hook][int(round)] = jax.tree.map(np.array, given)  # copies: the memory is the program's
+            self.answered[hook][int(round)] = jax.tree.map(np.array, given)  # copies: the memory is the program's
 
         return write
 
@@ -70,8 +70,8 @@ class Recording:
 
     def selector(self, **others):
         """A Selector that is made for the same federation, with clients of names."""
-        sizes, all_sizes = self.told["init"][0]
-        info = self.told["candidates"][0][0]
+        sizes, all_sizes = self.answered["init"][0]
+        info = self.answered["candidates"][0][0]
         profile = info.profile.value.shape[-1] if "profile" in info.kinds() else None
         given = {"sizes": sizes, "all_sizes": all_sizes, "profile_size": profile, "seed": self.seed, "clients": NAMES}
         params, classes = self.env
@@ -82,14 +82,14 @@ class Recording:
     def play(self, selector, first=0, last=None):
         """The rounds from `first` on; what the Selector selected, and whether that is what the run did."""
         for round in range(first, self.rounds if last is None else last):
-            available = self.told["all"][round][1]
+            available = self.answered["all"][round][1]
             there = None if available is None else [NAMES[k] for k in np.flatnonzero(available)]
-            if round == 0 and "start" in self.told:
+            if round == 0 and "start" in self.answered:
                 self.answer(selector, "start")
             while selector.asks(there):
                 self.answer(selector, None, there)
             names, weights = selector.select(there)
-            cohort = self.told["cohort"][round][0]
+            cohort = self.answered["cohort"][round][0]
             assert list(names) == [NAMES[k] for k in cohort.ids[cohort.mask]], f"round {round}"
             if weights is None:
                 assert cohort.weights is None
@@ -103,13 +103,13 @@ class Recording:
     def answer(self, selector, group=None, available=None):
         """Tells what is due, from the tables as the strategy saw them next."""
         for ask in selector.asks(available):
-            fact = getattr(self.told[group or ask.who][selector.round][0], ask.kind)
+            fact = getattr(self.answered[group or ask.who][selector.round][0], ask.kind)
             places = [NAMES.index(name) for name in ask.clients]
             heard = [place for place in places if fact.age[place] == 0]
             selector.tell(ask.kind, [NAMES[place] for place in heard], fact.value[heard])
 
     def report(self, selector, round):
-        ids, mask, outcome = self.told["update"][round]
+        ids, mask, outcome = self.answered["update"][round]
         names = [NAMES[k] for k in ids[mask]]
         given = {name: jax.tree.map(lambda leaf: leaf[mask], getattr(outcome, name)) for name in COHORTS}
         broken = [name for name, finite in zip(names, outcome.finite[mask]) if not finite]

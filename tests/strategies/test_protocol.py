@@ -15,7 +15,7 @@ from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import NEVER, Selection, Strategy, keep_state
 from fedjax_sel.strategies.contract import COUNTS
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
-from fedjax_sel.strategies.protocol import Keys, Known
+from fedjax_sel.strategies.protocol import Keys, SelectionState
 from fedjax_sel.testing import bench, synthetic_clients
 
 N, K, T = 6, 2, 4
@@ -49,19 +49,19 @@ def talker(log, *requests):
 def test_a_round_in_the_documented_order_outside_jit():
     log = []
     strategy = talker(log, *(Request("loss", who, always()) for who in (ALL, CANDIDATES, SELECTED)))
-    empty = protocol.nothing_known(strategy, COUNTS, N)
+    empty = protocol.empty_information(strategy, COUNTS, N)
 
     def serve(info, bill, who, ids=None, mask=None, arrives=None):
         log.append(("serve", who, ids, mask, arrives))
         heard = HERE if ids is None else np.isin(np.arange(N), ids) & HERE
-        return protocol.entered(info, "loss", jnp.full((N,), float(bill)), heard), bill + 1
+        return protocol.enter_answers(info, "loss", jnp.full((N,), float(bill)), heard), bill + 1
 
     known, choice = protocol.select(
-        strategy, serve, Known("state", empty, 1), Keys("for candidates", "for the cohort"), 7, HERE
+        strategy, serve, SelectionState("state", empty, 1), Keys("for candidates", "for the cohort"), 7, HERE
     )
     assert known.bill == 3 and choice.candidates.tolist() == [3, ABSENT]
     arrives = np.array([False, False])
-    known = protocol.ask_cohort(serve, known, choice.selection, arrives)
+    known = protocol.query_cohort(serve, known, choice.selection, arrives)
     reports, outcome = choice.selection._replace(mask=arrives), SimpleNamespace()
     known = protocol.learn(strategy, known, 7, reports, outcome)
 
@@ -83,7 +83,7 @@ def test_a_round_in_the_documented_order_outside_jit():
 def test_without_a_request_to_candidates_nobody_is_named():
     log = []
     strategy = talker(log, Request("loss", SELECTED, every(2)))
-    known = Known("state", protocol.nothing_known(strategy, COUNTS, N))
+    known = SelectionState("state", protocol.empty_information(strategy, COUNTS, N))
     known, choice = protocol.select(strategy, lambda info, bill, who: (info, bill), known, Keys(0, 1), 0, None)
     assert choice.candidates is None and [name for name, *_ in log] == ["observe", "select"]
 
@@ -113,7 +113,7 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
     strategy = Strategy(
         "preparing", keep_state, keep_state, (Request("profile", ALL, at_start()),), prepare=prepare
     )  # fmt: skip
-    info = protocol.nothing_known(strategy, COUNTS, N)
+    info = protocol.empty_information(strategy, COUNTS, N)
     state = {"sum": jnp.float32(0), "count": jnp.int32(4), "key": jax.random.key(5)}
     for _ in range(2):
         after = protocol.prepare(strategy, state, info)
@@ -129,8 +129,8 @@ def test_over_replicates_is_each_replicate_by_itself(available):
     world = jax.tree.map(jnp.asarray, synthetic_clients.ordinary(strategy, N, T, seed=0))
     game, seeds = bench.Game(K, T), jax.random.split(jax.random.key(3), 3)
     states = [bench.initial_world(strategy, game, key, world).state for key in seeds]
-    one = protocol.nothing_known(strategy, COUNTS, N)
-    infos = [protocol.entered(one, "loss", jnp.arange(N) * float(s), jnp.ones((N,), bool)) for s in (1, -1, 2)]
+    one = protocol.empty_information(strategy, COUNTS, N)
+    infos = [protocol.enter_answers(one, "loss", jnp.arange(N) * float(s), jnp.ones((N,), bool)) for s in (1, -1, 2)]
     there = None if available is None else jnp.array([HERE, HERE[::-1], ~HERE | HERE])
 
     def stacked(trees):
@@ -165,7 +165,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
         for _, request in protocol.requests_to(strategy, who):
             if request.when.due(round):
                 heard = jnp.zeros((N,), bool).at[jnp.asarray(clients, int)].set(True)
-                info = protocol.entered(info, request.kind, world.facts[request.kind][round], heard)
+                info = protocol.enter_answers(info, request.kind, world.facts[request.kind][round], heard)
         return info
 
     for round in range(T):
@@ -180,7 +180,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
         assert cohort.ids.tolist() == wanted.ids[round].tolist()
         info = tell(info, SELECTED, cohort.ids[cohort.mask], round)
         outcome = bench.outcome_of(strategy, world, jnp.int32(round), cohort)
-        state, info, _ = protocol.learn(strategy, Known(state, info), jnp.int32(round), cohort, outcome)
+        state, info, _ = protocol.learn(strategy, SelectionState(state, info), jnp.int32(round), cohort, outcome)
 
 
 def test_nobody_else_calls_a_strategys_hooks():

@@ -122,7 +122,7 @@ def label_counts(path: Path) -> np.ndarray | None:
         UserError: the data cannot be read or differ from the run's data, or the configuration names code to import.
     """
     config = folder.stored_config(path)
-    refuse_plugins(path)
+    reject_plugins(path)
     newest = checkpoint.newest(path)
     share = None if newest is None else newest.get("server_validation")
     if share is None:
@@ -142,7 +142,7 @@ def label_counts(path: Path) -> np.ndarray | None:
     return np.stack([np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts])
 
 
-def refuse_plugins(path: Path) -> None:
+def reject_plugins(path: Path) -> None:
     """Reject a run whose data or model needs code that its configuration names; a report must not import it."""
     named = folder.stored_config(path).plugins()
     if named:
@@ -428,6 +428,6 @@ class Reader:
 
 
 def _measured(path: Path, result: Result) -> np.ndarray:
-    refuse_plugins(path)
+    reject_plugins(path)
     found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
     return np.asarray(next(values for name, values in found.items() if name != "loss"))

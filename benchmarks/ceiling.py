@@ -36,7 +36,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
     groups, share = plan.mesh.devices.shape
     per_device = -(-seeds // groups * plan.num_selected // share)
     together = plan.clients_at_once or per_device
-    pieces = -(-work.batch_size // plan.trainer.micro_batch)  # as `gradients.of_batch` splits a batch
+    pieces = -(-work.batch_size // plan.trainer.micro_batch)  # as `training.client` splits a batch
     train = shapes(step, -(-work.batch_size // pieces))
     tests = federation.test_images.shape[0]
     block = evaluation.block_size(tests, plan.evaluation_block)

@@ -319,7 +319,7 @@ def be_deterministic() -> None:
     If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags or not jax_settings.known([DETERMINISTIC]):
+    if DETERMINISTIC in flags or not jax_settings.supported_flags([DETERMINISTIC]):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     cores = jax.config.values["jax_num_cpu_devices"]
@@ -375,7 +375,7 @@ def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
     return sum(of_arrays([variable.aval for variable in equation.outvars]) for equation in equations)
 
 
-def of_device() -> int | None:
+def device_memory() -> int | None:
     """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
     own = _of_own_device()
     if jax.process_count() == 1:

@@ -229,7 +229,7 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 # A mean over the runs that reach the target would favor strategies that rarely do. Two quantities use all runs:
 # the fraction that reaches the target, and the restricted mean, in which the other runs count the horizon. The
 # restricted mean is the area under the survival curve. If all runs extend to the horizon it is a plain mean, so the
-# methods of `paired` and `families` apply.
+# methods for paired differences and families apply.
 
 
 def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:

@@ -23,12 +23,12 @@ class Commit(NamedTuple):
 
 
 @functools.cache
-def current() -> Commit:
+def current_commit() -> Commit:
     """Return the running package's commit."""
-    return of(_PACKAGE)
+    return commit_of(_PACKAGE)
 
 
-def of(package: Path) -> Commit:
+def commit_of(package: Path) -> Commit:
     """Return the commit of a package's folder, whose parent is the checkout, if any."""
     if (package.parent / ".git").exists():  # git alone would also find a repository around a virtual environment
         found = _git(package.parent, "rev-parse", "HEAD")

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import UserError, strategies
-from fedjax_sel.core.plugins import digest
+from fedjax_sel.core.plugins import parameter_digest
 from fedjax_sel.training import optimizers
 
 MADE_BY = {"strategies": strategies, "optimizers": optimizers}
@@ -37,14 +37,14 @@ def others(parameter):
 @pytest.mark.parametrize("kind,name", NAMES)
 def test_every_parameter_changes_the_digest(kind, name):
     made_by, told = MADE_BY[kind], []
-    usual = digest(made_by.make(name))
-    assert digest(made_by.make(name)) == usual
+    usual = parameter_digest(made_by.make(name))
+    assert parameter_digest(made_by.make(name)) == usual
     parameters = made_by.parameters(name)
     for parameter, about in parameters.items():
         digests = set()
         for value in others(about):
             with contextlib.suppress(UserError):  # of another kind, outside its range, or of no effect beside others
-                digests.add(digest(made_by.make(name, **{parameter: value})))
+                digests.add(parameter_digest(made_by.make(name, **{parameter: value})))
         if digests:
             assert digests != {usual}, parameter
             told.append(parameter)
@@ -88,25 +88,25 @@ def scaled(factor, then=None):
     ],
 )
 def test_other_parameters_change_the_digest(one, other):
-    assert digest(one) == digest(one) != digest(other)
+    assert parameter_digest(one) == parameter_digest(one) != parameter_digest(other)
 
 
 def test_a_function_that_calls_itself():
     def again(x):
         return again(x - 1) if x else 0
 
-    assert digest(again) == digest(again)
+    assert parameter_digest(again) == parameter_digest(again)
 
 
 def test_what_is_shared_or_nested_a_thousand_times():
     function = scaled(1)
     for _ in range(3000):
         function = scaled(2, function)
-    assert digest(function) == digest(function)
+    assert parameter_digest(function) == parameter_digest(function)
     shared = (1,)
     for _ in range(100):
         shared = (shared, shared)
-    assert digest(shared) != digest((shared, (1,)))
+    assert parameter_digest(shared) != parameter_digest((shared, (1,)))
 
 
 def test_the_same_in_every_process():

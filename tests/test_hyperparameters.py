@@ -40,7 +40,7 @@ class Data:
     [function, functools.partial(function, k=3), Plain, functools.partial(Plain), Data, of_types_that_are_not_there],
 )
 def test_annotations_count_of_every_kind_of_factory(factory):
-    values = plugins.convert("--args", "it", factory, {"flag": "false", "what": "007"})
+    values = plugins.convert_parameters("--args", "it", factory, {"flag": "false", "what": "007"})
     assert values == {"flag": False, "what": "007"}
     with pytest.raises(UserError, match=r"k.*whole number"):
-        plugins.convert("--args", "it", factory, {"flag": "true", "k": "3.5"})
+        plugins.convert_parameters("--args", "it", factory, {"flag": "true", "k": "3.5"})

@@ -78,4 +78,4 @@ def test_the_help_names_every_optimizer():
 
 
 def test_any_of_optax_can_be_named():
-    assert {"adam", "lion", "sgd", "yogi"} <= set(checking.names())
+    assert {"adam", "lion", "sgd", "yogi"} <= set(checking.optax_names())

@@ -42,33 +42,33 @@ def checkout(tmp_path):
 def test_the_commit_of_a_checkout(checkout):
     head = git(checkout.parent, "rev-parse", "HEAD")
     (checkout.parent / "elsewhere.txt").write_text("not of the package")
-    assert version.of(checkout) == (head, False)
+    assert version.commit_of(checkout) == (head, False)
     (checkout / "a.py").write_text("2\n")
-    assert version.of(checkout) == (head, True)
+    assert version.commit_of(checkout) == (head, True)
 
 
 def test_the_commit_of_an_installed_package_is_the_one_that_the_build_noted(checkout, tmp_path):
     """Also where the environment lies in somebody else's repository."""
     installed = checkout.parent / "venv" / "site-packages" / "fedjax_sel"
     installed.mkdir(parents=True)
-    assert version.of(installed) == (None, None)
+    assert version.commit_of(installed) == (None, None)
     (installed / version.NOTE).write_text("0" * 40 + "\n")
-    assert version.of(installed) == ("0" * 40, False)
+    assert version.commit_of(installed) == ("0" * 40, False)
     (installed / version.NOTE).write_text("0" * 40 + " changed\n")
-    assert version.of(installed) == ("0" * 40, True)
+    assert version.commit_of(installed) == ("0" * 40, True)
     (installed / version.NOTE).write_text("what?\n")
-    assert version.of(installed) == (None, None)
+    assert version.commit_of(installed) == (None, None)
 
 
 def test_without_git_nothing_is_said_of_a_commit(checkout, monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert version.of(checkout) == (None, None)
+    assert version.commit_of(checkout) == (None, None)
 
 
 def test_an_environment_names_the_commit():
     about = folder.environment()
     assert {"commit", "uncommitted_changes"} <= set(about)
-    assert (about["commit"], about["uncommitted_changes"]) == version.current()
+    assert (about["commit"], about["uncommitted_changes"]) == version.current_commit()
     if (REPOSITORY / ".git").exists() and shutil.which("git"):
         assert about["commit"] == git(REPOSITORY, "rev-parse", "HEAD")
 

@@ -26,15 +26,15 @@ def nothing_asked(monkeypatch):
 
 def test_the_flags_that_jaxlib_knows_are_told_from_the_others(nothing_asked, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", UNKNOWN)  # what the environment says already has no part in it
-    assert jax_settings.known([UNKNOWN, KNOWN]) == (KNOWN,)
+    assert jax_settings.supported_flags([UNKNOWN, KNOWN]) == (KNOWN,)
     assert json.loads(os.environ[jax_settings.VARIABLE]) == {UNKNOWN: False, KNOWN: True}
 
 
 def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_asked, monkeypatch):
     asked = []
     monkeypatch.setattr(jax_settings, "_parses", lambda flags: asked.append(list(flags)) or True)
-    assert jax_settings.known([KNOWN]) == jax_settings.known([KNOWN]) == (KNOWN,)
-    assert jax_settings.known([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
+    assert jax_settings.supported_flags([KNOWN]) == jax_settings.supported_flags([KNOWN]) == (KNOWN,)
+    assert jax_settings.supported_flags([KNOWN, "--another=1"]) == (KNOWN, "--another=1")
     assert asked == [[KNOWN], ["--another=1"]]
     code = (
         "from fedjax_sel.core import jax_settings; jax_settings._parses = None; "
@@ -48,7 +48,7 @@ def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_aske
 def test_a_damaged_answer_is_asked_again(monkeypatch, text):
     monkeypatch.setenv(jax_settings.VARIABLE, text)
     monkeypatch.setattr(jax_settings, "_parses", lambda flags: True)
-    assert jax_settings.known([KNOWN]) == (KNOWN,)
+    assert jax_settings.supported_flags([KNOWN]) == (KNOWN,)
 
 
 def test_the_tests_set_what_is_known():

@@ -80,7 +80,7 @@ def _note(root: Path) -> str | None:
     """Return the note's text; None outside a checkout, e.g. in a source archive, which already has a note."""
     import runpy
 
-    of = runpy.run_path(str(root / "fedjax_sel" / "version.py"))["of"]
+    of = runpy.run_path(str(root / "fedjax_sel" / "version.py"))["commit_of"]
     found = of(root / "fedjax_sel")
     if (root / COMMIT).exists() or found.commit is None:
         return None

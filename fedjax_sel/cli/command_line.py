@@ -222,7 +222,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
         names["seeds"] = " ".join(names["seeds"])
     base = preset(parsed.preset)
     if parsed.config is not None:
-        base = config.read(parsed.config, base)
+        base = config.read_config_file(parsed.config, base)
     return base.replace(**names), parsed
 
 

@@ -210,7 +210,7 @@ class Config(Flat):
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 
-def read(path: Path, base: Config) -> Config:
+def read_config_file(path: Path, base: Config) -> Config:
     """Return `base` updated from a .json or .toml file; raise UserError if its content is invalid."""
     from fedjax_sel.core import files  # imports NumPy, which --help does not need
 

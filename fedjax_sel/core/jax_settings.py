@@ -39,7 +39,7 @@ except (ImportError, AttributeError):
 _TIMEOUT_SECONDS = 60.0
 
 
-def known(flags: Sequence[str]) -> tuple[str, ...]:
+def supported_flags(flags: Sequence[str]) -> tuple[str, ...]:
     """Return the flags, in the syntax of XLA_FLAGS, that the installed jaxlib supports, in their order.
 
     Each test runs in a child process, because XLA aborts on an unknown flag. The environment variable VARIABLE caches

@@ -204,7 +204,7 @@ class Parameter(NamedTuple):
     default: Any  # inspect.Parameter.empty if required
 
 
-def of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
+def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     """Return a factory's keyword parameters by name, and whether it also accepts other keywords (`**options`)."""
     hints = _hints(factory)
     try:
@@ -240,12 +240,14 @@ def _hints_of(annotated: Any) -> dict[str, Any]:
     return found
 
 
-def convert(flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+def convert_parameters(
+    flag: str, owner: str, factory: Callable[..., Any], arguments: Mapping[str, Any]
+) -> dict[str, Any]:
     """Convert hyperparameters, possibly strings, to a factory's types; reject unknown, wrong and missing ones.
 
     `flag` and `owner` (the strategy or optimizer) are for messages.
     """
-    parameters, open_ended = of(factory)
+    parameters, open_ended = parameters_of(factory)
     values = {}
     for name, value in arguments.items():
         if not open_ended or name in parameters:
@@ -315,7 +317,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-def digest(value: Any) -> str:
+def parameter_digest(value: Any) -> str:
     """Return a short digest of the parameters inside a value composed of functions, equal in every process.
 
     The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
@@ -405,12 +407,12 @@ class Registry(Generic[Made]):
             UserError: If a name or parameter is invalid, or a plug-in fails.
         """
         factory = self.factory(name)
-        values = convert(f"{self.flag}-args", name, factory, hyperparameters)
+        values = convert_parameters(f"{self.flag}-args", name, factory, hyperparameters)
         return build(name, self._wanted, factory, values) if is_plugin(name) else factory(**values)
 
     def parameters(self, name: str) -> dict[str, Parameter]:
         """Return a factory's parameters: name -> (type, default)."""
-        return of(self.factory(name))[0]
+        return parameters_of(self.factory(name))[0]
 
     def factory(self, name: str) -> Callable[..., Made]:
         """Return the factory of a name, or raise UserError."""

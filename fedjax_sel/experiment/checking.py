@@ -30,7 +30,7 @@ _SHARES = ("b1", "b2", "b3", "decay", "momentum", "rho")
 _NOT_NEGATIVE = ("eps", "eps_root", "weight_decay")
 
 
-def names() -> tuple[str, ...]:
+def optax_names() -> tuple[str, ...]:
     """Return the names of the Optax functions that take a learning rate and return a gradient transformation."""
     return tuple(sorted(name for name in vars(optax) if _is_optimizer(name)))
 
@@ -43,12 +43,14 @@ def _is_optimizer(name: str) -> bool:
     return "learning_rate" in signature.parameters and "GradientTransformation" in str(signature.return_annotation)
 
 
-def make(flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float) -> optax.GradientTransformation:
+def make_optax(
+    flag: str, name: str, arguments: Mapping[str, Any], learning_rate: float
+) -> optax.GradientTransformation:
     """Build the Optax optimizer `name`, and test it on a small pytree; messages name the command-line flag `flag`."""
-    factory: Callable[..., Any] = getattr(optax, one_of(flag, name, names()))
+    factory: Callable[..., Any] = getattr(optax, one_of(flag, name, optax_names()))
     if "learning_rate" in arguments:
         raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
-    values = plugins.convert(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
+    values = plugins.convert_parameters(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     for key, value in values.items():
         if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
             raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0 and below 1")
@@ -82,7 +84,7 @@ class Optimizers(NamedTuple):
     server: optax.GradientTransformation  # its gradient is minus the mean update
 
 
-def of(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
+def build_optimizers(training: TrainingConfig, federated: FederatedOptimizer | None = None) -> Optimizers:
     """Build the configured optimizers; `federated` is a federated optimizer given as a value."""
     if federated is None:
         federated = optimizers.make(training.optimizer, **dict(training.optimizer_args))
@@ -114,7 +116,7 @@ def _client(training: TrainingConfig) -> optax.GradientTransformation:
             f"--client-optimizer {name}: its step is not proportional to the learning rate, which changes per round "
             "here; choose another optimizer, such as adam"
         )
-    optimizer = make("--client-optimizer", name, arguments, learning_rate=1.0)
+    optimizer = make_optax("--client-optimizer", name, arguments, learning_rate=1.0)
     return optax.chain(optimizer, optax.scale(-1.0))  # clients subtract the direction, as they do a gradient
 
 
@@ -134,7 +136,7 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
         )
     if rate is None and name != SGD:
         raise UserError(f"--server-optimizer {name}: its learning rate is missing; add --server-learning-rate 0.01")
-    return make("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
+    return make_optax("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
 
 
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
@@ -270,7 +272,7 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     task = TASKS.make(config.model.task, **dict(config.model.task_args)) if experiment.task is None else experiment.task
-    optimizers = of(config.training, experiment.optimizer)
+    optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))

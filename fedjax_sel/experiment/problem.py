@@ -28,7 +28,7 @@ from fedjax_sel.tasks import Task
 MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
 
-def load(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
+def load_availability(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
     """Read an availability trace: all columns of the file, at least T, as bool [columns, N], True where available.
 
     The file is a .npy file of Booleans or of 0 and 1, or a text file with values separated by commas or blanks; its
@@ -133,7 +133,7 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     elif config.selection.available_share is not None:
         return None
     else:
-        table = load(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
+        table = load_availability(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
     if not table[: config.run.rounds].any():
         raise UserError(
             f"available: no client is available in any of the {config.run.rounds} rounds; mark available clients with 1"

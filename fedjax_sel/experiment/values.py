@@ -199,7 +199,7 @@ def _check_type(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[An
 def _with_digest(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
     def take(value: Any) -> tuple[Any, str | None]:
         taken, name = _check_type(field, kind, wanted)(value)
-        return taken, f"{name}-{plugins.digest(taken)}"  # the name alone does not identify the parameters
+        return taken, f"{name}-{plugins.parameter_digest(taken)}"  # the name alone does not identify the parameters
 
     return take
 

@@ -148,7 +148,7 @@ def of_module(
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
     example = inputs(1)
-    output, layer = core.find(lambda trained: apply(Weights(trained), example), shapes.trained)
+    output, layer = core.find_output_layer(lambda trained: apply(Weights(trained), example), shapes.trained)
     drawn = jax.eval_shape(lambda key: draw(key, 1), jax_settings.key(0))
     draws_of = draw if jax.tree.leaves(drawn) else lambda key, size: {}  # avoids tracing the network without need
     num_params = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))

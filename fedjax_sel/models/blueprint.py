@@ -164,7 +164,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
     fixed = shapes._replace(carried=zeros_of(shapes.carried))
-    output, layer = core.find(lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained)
+    output, layer = core.find_output_layer(
+        lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained
+    )
     return Model(
         name=name,
         init=init,

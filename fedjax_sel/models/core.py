@@ -54,7 +54,7 @@ class _Provenance(NamedTuple):
     bias: int | None = None  # plus this leaf
 
 
-def find(apply: Callable[[Any], Any], trained: Any) -> tuple[Any, Paths | None]:
+def find_output_layer(apply: Callable[[Any], Any], trained: Any) -> tuple[Any, Paths | None]:
     """Return the shapes of a model's Output, and the paths of its output layer (None without one).
 
     The output layer is a weight matrix whose product, plus an optional bias vector, is the prediction. `apply` maps

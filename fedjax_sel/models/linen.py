@@ -96,12 +96,12 @@ def from_linen(
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
-    call_flags, own_flags = modules.find(module.__call__, fields, name, training_flags)
+    call_flags, own_flags = modules.find_training_flags(module.__call__, fields, name, training_flags)
     if call_flags and training_flags is None:
         own_flags = {}  # Flax's layers have both, and reject a flag that is set twice
 
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
-        return module.clone(**modules.values(own_flags, train)), modules.values(call_flags, train)
+        return module.clone(**modules.flag_values(own_flags, train)), modules.flag_values(call_flags, train)
 
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:

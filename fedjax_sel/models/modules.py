@@ -80,12 +80,14 @@ KNOWN: Flags = {
 """Training flags that are recognized by their name."""
 
 
-def values(flags: Flags, train: bool) -> dict[str, Any]:
+def flag_values(flags: Flags, train: bool) -> dict[str, Any]:
     """Return the values of flags in training or in evaluation."""
     return {name: in_training if train else otherwise for name, (in_training, otherwise) in flags.items()}
 
 
-def find(call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None) -> tuple[Flags, Flags]:
+def find_training_flags(
+    call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None
+) -> tuple[Flags, Flags]:
     """Return the training flags that are arguments of a bound `__call__`, and those that are attributes of the module.
 
     The flags are those of KNOWN, or the ones that the user names, which must all exist.
@@ -130,7 +132,7 @@ def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: li
     """
     if any(silent) or (frozen and all(frozen)):
         problem = "has an inactive Dropout layer" if any(silent) else "has batch statistics that do not change"
-        given = " and ".join(f"{key}={value!r}" for key, value in values(flags, True).items())
+        given = " and ".join(f"{key}={value!r}" for key, value in flag_values(flags, True).items())
         raise UserError(
             f"model: {name} {problem} in a training pass{' with ' if given else ''}{given}; for a flag of its "
             f"__call__, {_REMEDY}; if this is intended, pass training_flags={dict(flags)}, which disables this check"

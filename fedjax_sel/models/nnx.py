@@ -142,7 +142,7 @@ def from_nnx(
     abstract = nnx.eval_shape(lambda: make(jax_settings.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
     held = {key: value for node in _modules(abstract) for key, value in vars(node).items()}
-    flags, attributes = modules.find(abstract.__call__, held, name, training_flags)
+    flags, attributes = modules.find_training_flags(abstract.__call__, held, name, training_flags)
     statistics = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths
     has_dropout = any(isinstance(node, nnx.Dropout) and 0 < node.rate < 1 for node in _modules(abstract))
     if fast_convolutions:
@@ -170,11 +170,11 @@ def from_nnx(
         kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
         for node in _modules(merged):
-            for attribute, value in modules.values(attributes, train).items():
+            for attribute, value in modules.flag_values(attributes, train).items():
                 if attribute in vars(node):
                     setattr(node, attribute, value)
         watched = watch(merged)
-        output = merged(inputs, **modules.values(flags, train))
+        output = merged(inputs, **modules.flag_values(flags, train))
         _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
         drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
         if jax.tree.structure(updated) != carried_layout.structure:

@@ -69,7 +69,7 @@ def draw_multiples(
         if baseline in curves and baseline != name:
             look = styles[baseline]
             axis.plot(curves[baseline].x, means[baseline], color=look.color, linestyle=look.line, linewidth=1.1)
-        plots.draw(axis, curves[name].x, curves[name].values, name, styles[name], largest)
+        plots.draw_band(axis, curves[name].x, curves[name].values, name, styles[name], largest)
         axis.set_title(parsing.label(name), fontsize="small")
         axis.grid(alpha=0.25)
     if logarithmic_from is not None:
@@ -257,7 +257,7 @@ def draw_measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable
         for row, result in zip(panel.rows, panel.results):
             curve = curve_of(result, bytes_moved)
             if curve is not None:
-                plots.draw(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
+                plots.draw_band(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
         if logarithmic:
             axis.set_xscale("log")
             axis.set_xlim(left=logarithmic_start(panel.results, bytes_moved))
@@ -305,7 +305,9 @@ def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         counts = metrics.selection_counts(result.cohorts, result.config.partition.num_clients)
         busiest_first = -np.sort(-counts, axis=1)
         clients = np.arange(1, counts.shape[1] + 1.0)
-        plots.draw(axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows))
+        plots.draw_band(
+            axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows)
+        )
     name_axes(axis, "clients, most selected first", "rounds with training")
 
 
@@ -315,7 +317,9 @@ def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         num_clients = result.config.partition.num_clients
         seen = metrics.clients_seen(result.cohorts, num_clients)
         rounds = np.arange(1, seen.shape[1] + 1.0)
-        plots.draw(axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False, together=len(panel.rows))
+        plots.draw_band(
+            axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False, together=len(panel.rows)
+        )
     axis.axhline(panel.results[0].config.partition.num_clients, color="gray", linewidth=0.8, linestyle="--")
     if panel.results[0].num_rounds >= 100:
         axis.set_xscale("log")
@@ -329,7 +333,7 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         measured = ~np.isnan(values).all(axis=0)  # an empty cohort has no GEMD
         if measured.any():
             rounds = np.flatnonzero(measured) + 1.0
-            plots.draw(axis, rounds, values[:, measured], row.algo, styles[row.algo], together=len(panel.rows))
+            plots.draw_band(axis, rounds, values[:, measured], row.algo, styles[row.algo], together=len(panel.rows))
     axis.set_ylim(bottom=0)
     name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 

@@ -18,7 +18,7 @@ DPI = 100
 PNG_COLORS = 256
 
 
-def of(figure: Any) -> bytes:
+def png_bytes(figure: Any) -> bytes:
     """Return the PNG of a Matplotlib figure, reduced to 256 colors, which affects only antialiased edges."""
     from PIL import Image
 
@@ -117,7 +117,7 @@ def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
     return Band(mean, np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest))
 
 
-def draw(
+def draw_band(
     axis: Any,
     x: np.ndarray,
     values: np.ndarray,
@@ -235,7 +235,9 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
             moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
             x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
             highest = 1.0 if "accuracy" in name else np.inf
-            draw(axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results))
+            draw_band(
+                axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results)
+            )
         axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)

@@ -311,7 +311,7 @@ def environment() -> dict[str, Any]:
         "random_generator": jax_settings.PRNG,
         "jax_settings": jax_settings.recorded(),
         "fedjax_sel": __version__,
-        **version.current()._asdict(),
+        **version.current_commit()._asdict(),
         "packages": {name: metadata.version(name) for name in PACKAGES},
     }
 

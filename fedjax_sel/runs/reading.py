@@ -337,7 +337,7 @@ def _step(
             f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
             "fix them, or choose another"
         )
-    federated = federated or checking.of(training).federated
+    federated = federated or checking.build_optimizers(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate

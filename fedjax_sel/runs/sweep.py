@@ -150,7 +150,7 @@ def _of_value(flag: str, value: Any) -> tuple[str, str]:
             f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
             f"{wanted} objects of fedjax_sel"
         )
-    return value.name, f"{value.name}-{plugins.digest(value)}"
+    return value.name, f"{value.name}-{plugins.parameter_digest(value)}"
 
 
 SELECTION_COST = "selection_cost.json"

@@ -194,20 +194,20 @@ def arrange(
     fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
     losses = [name for name in LOSSES if getattr(reads, name)]
     for name in losses:
-        rows = standing.numbers(f"update: {name}", values[name], (len(who),), who)
+        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
     if reads.path_lengths and values["path_lengths"] is not None:
-        rows = standing.numbers("update: path_lengths", values["path_lengths"], (len(who),), who)
+        rows = standing.answer_rows("update: path_lengths", values["path_lengths"], (len(who),), who)
         if not (rows > 0).all():
             raise UserError(
                 "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
             )
         fields["path_lengths"] = in_places(rows)
     if reads.updates:
-        rows = standing.tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
+        rows = standing.answer_tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
-        fields["step"] = standing.tree("update: step", values["step"], terms.counts.num_params, None)
+        fields["step"] = standing.answer_tree("update: step", values["step"], terms.counts.num_params, None)
     params = terms.model.params
     for name, axes in (("updates", 1), ("step", 0)):
         if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
@@ -218,7 +218,7 @@ def arrange(
         )
     if reads.metrics is not None:
         given = values["metrics"] if _reads_metrics(reads) else ({}, {})
-        fields["metrics"] = standing.metrics(given, reads.metrics)
+        fields["metrics"] = standing.answer_metrics(given, reads.metrics)
     heard = np.zeros((k,), bool)
     heard[seats] = True
     return Report(selection._replace(mask=heard), fields, len(who), len(losses))
@@ -294,7 +294,7 @@ class Selector:
         Raises:
             UserError: an argument is invalid, or the strategy breaks its contract.
         """
-        self._terms = standing.make(
+        self._terms = standing.make_terms(
             strategy,
             Size(num_clients, num_selected, num_rounds),
             sizes=sizes,
@@ -485,7 +485,7 @@ class Selector:
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
             names = self._clients.named(selection.ids[members & report.heard.mask & report.fields["finite"]])
-            loss = standing.numbers("update: subset_loss", subset_loss(names), ())
+            loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
         state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields, loss_of)

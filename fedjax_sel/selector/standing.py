@@ -113,7 +113,7 @@ def example_counts(what: str, values: Any, clients: Clients) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def numbers(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
+def answer_rows(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
     """Return finite real numbers as float32, or raise UserError.
 
     Args:
@@ -141,7 +141,7 @@ def numbers(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name
     return array
 
 
-def tree(
+def answer_tree(
     what: str, values: Any, num_params: int, names: Sequence[Name] | None, broken: np.ndarray | None = None
 ) -> Any:
     """Return a pytree of weights as float32, or raise UserError.
@@ -175,14 +175,14 @@ def tree(
 
 def _finite(what: str, array: np.ndarray, names: Sequence[Name] | None) -> np.ndarray:
     try:
-        return numbers(what, array, array.shape, () if names is None else names)
+        return answer_rows(what, array, array.shape, () if names is None else names)
     except UserError as error:
         if names is None or "NaN" not in str(error):
             raise
         raise UserError(f"{str(error).split(';')[0]}; add that client to `broken`, or leave it out") from None
 
 
-def metrics(evaluations: Any, read: Any) -> ServerMetrics:
+def answer_metrics(evaluations: Any, read: Any) -> ServerMetrics:
     """Return the evaluations before and after the round, with zeros for the fields that are False in `read`."""
     wanted = sorted({name for part in read for name, is_read in part._asdict().items() if is_read})
     advice = f"pass (before, after), each with {' and '.join(wanted)}"
@@ -197,7 +197,7 @@ def metrics(evaluations: Any, read: Any) -> ServerMetrics:
         for name, is_read in needed._asdict().items():
             if is_read and name not in fields:
                 raise UserError(f"metrics: {name} {when} the round is missing; {advice}")
-            value = numbers(f"metrics: {name} {when} the round", fields[name], ()) if is_read else np.float32(0)
+            value = answer_rows(f"metrics: {name} {when} the round", fields[name], ()) if is_read else np.float32(0)
             values[name] = np.asarray(value, np.int32 if name == "correct" else np.float32)
         parts.append(Evaluation(**values))
     return ServerMetrics(*parts)
@@ -319,7 +319,7 @@ class Hooks:
             finite=shape(k, dtype=jnp.bool_),
             metrics=ServerMetrics(evaluation, evaluation) if bought else unrequested,
             path_lengths=shape(k),
-            subset_loss=protocol.stand_in(self.strategy, shape(k)),
+            subset_loss=protocol.subset_loss_placeholder(self.strategy, shape(k)),
         )
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         select = self.strategy.select
@@ -327,7 +327,7 @@ class Hooks:
         if self.strategy.update is keep_state:
             reads = jax.tree.map(lambda leaf: False, outcome)
         else:
-            reads = protocol.read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
+            reads = protocol.fields_read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
         some: Any = any
         return reads._replace(
             updates=some(jax.tree.leaves(reads.updates)),
@@ -355,7 +355,7 @@ def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, rep
         step=params,
         finite=fields["finite"],
         metrics=Unrequested(strategy.name, "server_metrics"),
-        subset_loss=protocol.of(strategy, losses, jnp.zeros((1,))),
+        subset_loss=protocol.subset_loss_of(strategy, losses, jnp.zeros((1,))),
     )._replace(**fields)
     known = protocol.learn(strategy, SelectionState(state, info), round, reports, outcome)
     return known.state, known.info
@@ -403,7 +403,7 @@ class Terms(NamedTuple):
         }
 
 
-def make(
+def make_terms(
     strategy: str | Strategy,
     size: Size,
     *,
@@ -432,7 +432,7 @@ def make(
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
     made, parameters = _build_strategy(strategy)
     contract.requests(made)
-    facts.check(made)
+    facts.check_requests(made)
     contract.check(made, *size, everyone_available=True)
     model = _model(params, output_layer)
     if params is not None:
@@ -481,7 +481,7 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
 
 def _build_strategy(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
     if isinstance(strategy, Strategy):
-        return strategy, {"value": plugins.digest(strategy)}
+        return strategy, {"value": plugins.parameter_digest(strategy)}
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; pass a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
@@ -754,7 +754,7 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     if not queried[places].all():
         stranger = terms.clients.names[places[~queried[places]][0]]
         raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
-    rows = numbers(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
+    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
     if KINDS[kind].is_loss:
         rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
 

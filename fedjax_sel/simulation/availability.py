@@ -41,7 +41,7 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
     return mask & jax.vmap(jax.vmap(draw, (None, 0)))(streams.reports, ids)
 
 
-def chance(context: RoundContext) -> jax.Array | float:
+def arrival_probability(context: RoundContext) -> jax.Array | float:
     """Return the probability that a client is available and its report arrives, float32 [S] or a scalar.
 
     An availability trace has no known probability. The fraction of all examples held by available clients replaces it,
@@ -66,7 +66,7 @@ def available_share(context: RoundContext) -> jax.Array | float:
 LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 
 
-def losses(
+def replace_nonfinite(
     values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Make measured losses, float32 [M, ...] in nats, finite and within +-1e6.

@@ -161,9 +161,9 @@ class Reports(NamedTuple):
 
 def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss | Unrequested:
     """Return the `subset_loss` that `update` calls: the server's loss of averaged models of subsets of the cohort."""
-    request = protocol.requested(plan.strategy)
+    request = protocol.requested_subset_loss(plan.strategy)
     if request is None:
-        return Unrequested(plan.strategy.name, protocol.KIND)
+        return Unrequested(plan.strategy.name, protocol.SUBSET_LOSS)
     inputs, targets = _examples(federation, request)
     count = jax.tree.leaves(targets)[0].shape[0]
     block = block_size(count, plan.evaluation_block)
@@ -194,7 +194,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
 
         return lax.map(of_subset, mask)
 
-    return protocol.of(plan.strategy, loss, reports)
+    return protocol.subset_loss_of(plan.strategy, loss, reports)
 
 
 def _examples(federation: Federation, request: Request) -> tuple[Any, Any]:

@@ -194,7 +194,9 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
     sizes = jnp.take_along_axis(all_sizes, cohorts, axis=1)
     available = context.available
     num_reached = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if available is None else available.sum(1)
-    inclusion = jnp.minimum(1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)) * availability.chance(context)
+    inclusion = jnp.minimum(
+        1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)
+    ) * availability.arrival_probability(context)
 
     def weights_of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
         return server.cohort_weights(context.plan.aggregation, sizes, mask, total, jnp.full(sizes.shape, inclusion))
@@ -299,7 +301,7 @@ def _enter(
     if KINDS[request.kind].is_loss:
         measured = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
         largest = jnp.where(measured, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
-        values, missing, replaced = jax.vmap(availability.losses)(values, arrives, largest)
+        values, missing, replaced = jax.vmap(availability.replace_nonfinite)(values, arrives, largest)
         if request.option("nonfinite") == "missing":
             ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)

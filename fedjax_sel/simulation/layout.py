@@ -56,7 +56,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 def images_stay_on_host(problem: Problem) -> bool:
     """Return whether the training images exceed `MOST_OF_A_DEVICE`; on a CPU they are in host memory anyway."""
-    limit, images = devices.of_device(), problem.dataset.train_images
+    limit, images = devices.device_memory(), problem.dataset.train_images
     if limit is None or not examples.is_array(images) or not examples.is_images(images):
         return False
     return images.nbytes > MOST_OF_A_DEVICE * limit
@@ -68,7 +68,7 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
     of_a_device = seeds_at_once // groups * num_clients * devices.of_arrays(row)
-    limit, wanted = devices.of_device(), run.host_client_state
+    limit, wanted = devices.device_memory(), run.host_client_state
     if wanted is None:
         wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
     if not wanted or not of_a_device:

@@ -34,7 +34,7 @@ def record(
     selection, reports, finite = cohort.selection, cohort.reports, trained.finite
     num_replicates, num_clients = federation.starts.shape
     losses = int(reads.losses_before) + int(reads.losses_after)
-    found = state.find(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
+    found = state.find_faults(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))

@@ -150,7 +150,7 @@ def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Selec
     strategy's `inclusion` reads its state and fact tables.
     """
     plan, reports = context.plan, cohort.reports
-    unbiased, chance = plan.aggregation == "unbiased", availability.chance(context)
+    unbiased, chance = plan.aggregation == "unbiased", availability.arrival_probability(context)
     if reports.weights is not None:
         own = jnp.where(reports.mask, reports.weights, 0.0)
         # The strategy's weights treat the available clients as all clients, and ignore lost reports.
@@ -183,7 +183,7 @@ def train_cohorts(
     replicates, clients = devices.pairs(num_replicates, ids)
     job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
-    averages = protocol.requested(plan.strategy) is not None
+    averages = protocol.requested_subset_loss(plan.strategy) is not None
     keep_updates = reads.updates or averages
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
@@ -260,8 +260,8 @@ def learn(
     The bill counts the losses in the outcome that were not finite and were replaced.
     """
     plan, carry, reports = context.plan, context.carry, cohort.reports
-    before, _, replaced_before = jax.vmap(availability.losses)(trained.loss_before, reports.mask)
-    after, _, replaced_after = jax.vmap(availability.losses)(trained.loss_after, reports.mask)
+    before, _, replaced_before = jax.vmap(availability.replace_nonfinite)(trained.loss_before, reports.mask)
+    after, _, replaced_after = jax.vmap(availability.replace_nonfinite)(trained.loss_after, reports.mask)
     reported = (trained.updates, before, after, trained.finite)
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
     averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)

@@ -292,7 +292,7 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
     """
     count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
     groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds
-    limit = devices.of_device() if available_bytes is None else available_bytes
+    limit = devices.device_memory() if available_bytes is None else available_bytes
     everything = needed = 0
     for together in sorted((size for size in range(groups, count + 1, groups) if count % size == 0), reverse=True):
         needed = needed_bytes(problem, together)

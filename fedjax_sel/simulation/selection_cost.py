@@ -207,7 +207,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
     metrics, lengths = _metrics(strategy, level), jnp.full((setting.num_selected,), 0.1)
-    subset_loss = protocol.stand_in(strategy, losses[1])
+    subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
     outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection

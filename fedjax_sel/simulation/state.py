@@ -42,7 +42,7 @@ class Faults(NamedTuple):
     weights: jax.Array  # whether an aggregation weight is not finite, bool [S]
 
 
-def find(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
+def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> Faults:
     """Detect the faults of a round.
 
     `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with

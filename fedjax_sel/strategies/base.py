@@ -288,7 +288,7 @@ class Strategy(NamedTuple):
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:
     """Reject requests that the simulator does not serve, or whose held-out or server data do not exist."""
-    facts.check(strategy)
+    facts.check_requests(strategy)
     for request in strategy.requests:
         name = f"strategy {strategy.name!r} requests {request.kind!r}"
         if request.option("on") == "holdout" and holdout == 0:

@@ -115,7 +115,7 @@ OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
 def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
     """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
 
-    The strategy must have passed `requests` and `data_needs.check`. `available` is None or bool [N].
+    The strategy must have passed `requests` and `base.check`. `available` is None or bool [N].
     """
     with _named(strategy):
         for name in ("init", "select", "prepare", "observe", "update"):
@@ -198,7 +198,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
         finite=_shape((k,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=_shape((k,), jnp.float32),
-        subset_loss=protocol.stand_in(strategy, _shape((k,), jnp.float32)),
+        subset_loss=protocol.subset_loss_placeholder(strategy, _shape((k,), jnp.float32)),
     )
 
 

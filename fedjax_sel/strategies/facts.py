@@ -226,7 +226,7 @@ def floats(request: Request, counts: Counts) -> int:
     return math.prod(kind.shape(counts, request)) + kind.extra_floats if kind.has_table else 0
 
 
-def check(strategy: "Strategy") -> None:
+def check_requests(strategy: "Strategy") -> None:
     """Reject requests that are not in the catalog, or that can never be served."""
     options: dict[str, tuple] = {}
     for request in strategy.requests:

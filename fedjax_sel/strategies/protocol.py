@@ -27,7 +27,7 @@ from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED,
 Params = Any  # a pytree of float32 arrays
 
 
-def read(function: Callable[..., Any], *arguments: Any) -> Any:
+def fields_read(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return the tuple of arguments with a flag per leaf: whether the pure function's outputs depend on it.
 
     A nested function (a branch, a loop body, a jitted helper) counts as reading all of its arguments. Leaves have a
@@ -83,10 +83,10 @@ def of_outcome(
         if evaluation is None
         else ServerMetrics(shapes(evaluation), shapes(evaluation)),
         path_lengths=per_client,
-        subset_loss=stand_in(strategy, per_client),
+        subset_loss=subset_loss_placeholder(strategy, per_client),
     )
     state, info, selection = shapes((state, info, selection))
-    _, _, _, _, reads = read(strategy.update, state, info, round, selection, outcome)
+    _, _, _, _, reads = fields_read(strategy.update, state, info, round, selection, outcome)
     scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
     return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))
 
@@ -245,7 +245,7 @@ def _on_host(leaf: Any) -> Any:
     return leaf if _is_key(leaf) else np.asarray(leaf)
 
 
-KIND = "subset_loss"
+SUBSET_LOSS = "subset_loss"
 
 
 @jax.tree_util.register_pytree_node_class
@@ -281,22 +281,24 @@ class SubsetLoss:
         return cls(loss, own, subsets)
 
 
-def requested(strategy: Strategy) -> Request | None:
+def requested_subset_loss(strategy: Strategy) -> Request | None:
     """Return the strategy's request for subset losses, or None."""
-    return next((request for request in strategy.requests if request.kind == KIND), None)
+    return next((request for request in strategy.requests if request.kind == SUBSET_LOSS), None)
 
 
-def of(strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any) -> SubsetLoss | Unrequested:
+def subset_loss_of(
+    strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any
+) -> SubsetLoss | Unrequested:
     """Return the field `subset_loss` of an Outcome, with loss: (reports, mask) -> losses [M]; or `Unrequested`."""
-    request = requested(strategy)
+    request = requested_subset_loss(strategy)
     if request is None:
-        return Unrequested(strategy.name, KIND)
+        return Unrequested(strategy.name, SUBSET_LOSS)
     return SubsetLoss(loss, reports, request.option("subsets", 1))
 
 
-def stand_in(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
+def subset_loss_placeholder(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
     """Return a stand-in without a model: the mean of the members' losses [K], and 0 for an empty subset."""
-    return of(strategy, _mean, losses)
+    return subset_loss_of(strategy, _mean, losses)
 
 
 def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:

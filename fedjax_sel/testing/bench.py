@@ -168,7 +168,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
-    subsets = protocol.stand_in(strategy, jnp.where(kept, after, 0.0))
+    subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
     return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets)
 
 

@@ -15,7 +15,7 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
-from fedjax_sel.strategies.protocol import read
+from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.bench import (
     UNCHECKED,
@@ -74,7 +74,7 @@ def facts_read(bench: Bench) -> None:
     kinds = set()
     for name, (hook, arguments) in bench.own_hooks().items():
         with enable_x64(name == "prepare"):
-            marks = read(hook, *arguments)
+            marks = fields_read(hook, *arguments)
         info = marks[2] if name in ("select", "candidates") else marks[1]
         kinds |= {kind for kind in info.kinds() if any(getattr(info, kind))}
         if name == "update" and any(jax.tree.leaves(marks[4].metrics)):
@@ -91,7 +91,7 @@ def losses_read(strategy: Strategy, bench: Bench) -> int:
     if strategy.update is keep_state:
         return 0
     hook, arguments = bench.hooks()["update"]
-    outcome = read(hook, *arguments)[4]
+    outcome = fields_read(hook, *arguments)[4]
     return int(bool(outcome.losses_before)) + int(bool(outcome.losses_after))
 
 
@@ -112,7 +112,7 @@ def state(bench: Bench) -> None:
 def key_used(bench: Bench) -> None:
     """Check that `select` uses its key."""
     select, arguments = bench.hooks()["select"]
-    if not read(select, *arguments)[0]:
+    if not fields_read(select, *arguments)[0]:
         raise Violation(
             "`select` does not use its key: use it to break ties (sampling.top_k) and to draw, instead of a key "
             "created elsewhere or stored in the state"

@@ -37,7 +37,7 @@ def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
     styles = _styles(panels)
     for axis, (title, rows) in zip(axes.flat, panels.items()):
         for name, series in rows.items():
-            plots.draw(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
+            plots.draw_band(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
         axis.set_xscale("log" if over == "megabytes" else "linear")
         axis.set_title(parsing.label(title))
         axis.set_xlabel(OVER[over])

@@ -55,7 +55,7 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
         for name, text in csv_files(page).items():
             files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
-            files.write(folder / name, plots.of(figure))
+            files.write(folder / name, plots.png_bytes(figure))
         files.write(folder / PAGE, as_markdown(heading, page).encode())
 
 

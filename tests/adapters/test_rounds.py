@@ -65,7 +65,7 @@ def test_nan_is_the_largest_loss_of_now_and_before():
     assert ask.largest_known == 9.0
     given = jnp.array([[1.0, jnp.nan, 2.0, jnp.inf, 3.0, 0.5]])
     known = jnp.array([9.0])
-    theirs, _, _ = jax.vmap(availability.losses)(given, jnp.ones_like(given, bool), known)
+    theirs, _, _ = jax.vmap(availability.replace_nonfinite)(given, jnp.ones_like(given, bool), known)
     names, ours = rounds.fitting(ask, dict(zip(ask.clients, np.asarray(given[0]))))
     assert names == ask.clients
     np.testing.assert_array_equal(ours, theirs[0])

@@ -91,9 +91,9 @@ def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):
     params = problem.model.num_params
     table = 4 * 12 * 2 * params  # variates and momentum
     for limit, stays in ((table, True), (100 * table, False), (None, False)):
-        monkeypatch.setattr(devices, "of_device", lambda limit=limit: limit)
+        monkeypatch.setattr(devices, "device_memory", lambda limit=limit: limit)
         assert (layout.lay_out(problem, 1).plan.store is not None) == stays
-    monkeypatch.setattr(devices, "of_device", lambda: 8 * table)
+    monkeypatch.setattr(devices, "device_memory", lambda: 8 * table)
     two_seeds = pose(CONFIG.replace(seeds=2, mesh="seeds=1"))
     assert layout.lay_out(two_seeds, 2).plan.store is not None  # 6 copies are more than 0.7 of 8
     assert layout.lay_out(two_seeds, 1).plan.store is None  # in turns, 3 are not

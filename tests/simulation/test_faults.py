@@ -26,7 +26,7 @@ def find(ids, mask, candidates=None, weights=(0.5, 0.25, 0.25), held=1.0):
         None if candidates is None else both(candidates, range(len(candidates))),
     )
     held = {"w": both(jnp.full(3, 2.0).at[1].set(held), jnp.ones(3)), "count": jnp.array([3, 3])}
-    found = jax.jit(faults.find, static_argnums=1)(named, N, both(weights, (1.0, 0.0, 0.0)), held)
+    found = jax.jit(faults.find_faults, static_argnums=1)(named, N, both(weights, (1.0, 0.0, 0.0)), held)
     assert not found.names[1] and not found.step[1] and not found.weights[1]
     np.testing.assert_array_equal(found.ids[0], ids)
     return found
@@ -69,9 +69,9 @@ def test_what_the_server_holds_and_weighs(value, wrong):
 def test_every_optimizer_begins_with_what_is_finite():
     """So that a state which is not can only come of a step."""
     params = {"w": jnp.ones((2, 3))}
-    assert checking.names()
-    for name in checking.names():
-        state = checking.make("--server-optimizer", name, {}, 0.1).init(params)
+    assert checking.optax_names()
+    for name in checking.optax_names():
+        state = checking.make_optax("--server-optimizer", name, {}, 0.1).init(params)
         assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state)), name
     for name in optimizers.names():
         made = optimizers.make(name)

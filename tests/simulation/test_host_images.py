@@ -45,7 +45,7 @@ def test_what_a_device_does_not_hold_stays_with_the_host(monkeypatch):
     problem = pose(CONFIG)
     size = problem.dataset.train_images.nbytes
     for limit, stays in ((size, True), (2 * size, False), (None, False)):
-        monkeypatch.setattr(devices, "of_device", lambda limit=limit: limit)
+        monkeypatch.setattr(devices, "device_memory", lambda limit=limit: limit)
         assert layout.images_stay_on_host(problem) == stays
 
 

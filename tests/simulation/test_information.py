@@ -28,7 +28,7 @@ from fedjax_sel.strategies.base import (
     at_start,
     every,
 )
-from fedjax_sel.strategies.protocol import read
+from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.training import client
 
 N, K, T, P = 12, 3, 4, 3654  # the MLP's parameters on 4 x 4 images and 4 classes
@@ -381,13 +381,15 @@ def test_losses_of_the_outcome_are_finite_too(monkeypatch):
 
 def test_sanitising():
     values = jnp.array([1.0, jnp.nan, jnp.inf, -jnp.inf, 3.0, jnp.nan])
-    finite, missing, replaced = availability.losses(values, jnp.array([True] * 5 + [False]))
+    finite, missing, replaced = availability.replace_nonfinite(values, jnp.array([True] * 5 + [False]))
     np.testing.assert_array_equal(finite, np.float32([1, 3, 1e6, -1e6, 3, 3]))
     np.testing.assert_array_equal(missing, [False, True, True, True, False, False])
     assert replaced == 3
-    finite, _, _ = availability.losses(jnp.array([jnp.nan, 1.0]), jnp.ones(2, bool), 3.0)  # somebody's from before
+    finite, _, _ = availability.replace_nonfinite(
+        jnp.array([jnp.nan, 1.0]), jnp.ones(2, bool), 3.0
+    )  # somebody's from before
     np.testing.assert_array_equal(finite, [3.0, 1.0])
-    finite, _, _ = availability.losses(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
+    finite, _, _ = availability.replace_nonfinite(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
     np.testing.assert_array_equal(finite, np.float32([1e6, 1e6]))
 
 
@@ -402,10 +404,10 @@ def test_losses_that_come_with_the_upload_are_billed_if_they_are_read():
 
 def test_what_a_function_reads():
     given = {"x": jnp.ones(2), "y": jnp.ones(3), "z": jnp.ones(())}
-    found = read(lambda a, b: (a["x"] + 1, jnp.where(a["z"] > 0, 1, 0)), given, jnp.ones(1))
+    found = fields_read(lambda a, b: (a["x"] + 1, jnp.where(a["z"] > 0, 1, 0)), given, jnp.ones(1))
     assert found == ({"x": True, "y": False, "z": True}, False)
-    assert read(lambda a: (a, jnp.sum(a) * 0)[1], jnp.ones(2)) == (True,)
-    assert read(lambda a, b: a, jnp.ones(2), jnp.ones(2)) == (True, False)
+    assert fields_read(lambda a: (a, jnp.sum(a) * 0)[1], jnp.ones(2)) == (True,)
+    assert fields_read(lambda a, b: a, jnp.ones(2), jnp.ones(2)) == (True, False)
 
 
 @pytest.mark.fast_cases(1)

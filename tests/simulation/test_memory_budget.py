@@ -84,7 +84,7 @@ def test_groups_of_seeds_are_dealt_out_among_those_of_the_mesh():
 def test_a_run_splits_its_seeds_by_itself_and_says_so(monkeypatch, capsys):
     config = CONFIG.replace(algo="random", rounds=2)
     limit = run.needed_bytes(pose(config), 2)
-    monkeypatch.setattr(devices, "of_device", lambda: limit)
+    monkeypatch.setattr(devices, "device_memory", lambda: limit)
     result = fedjax_sel.run(config, progress=True)
     assert result.finished and result.test_accuracy.shape == (4, 2)
     assert "running 2 at a time" in capsys.readouterr().err
@@ -97,4 +97,4 @@ def test_groups_that_are_not_equal(together, near):
 
 
 def test_memory_of_this_machine():
-    assert devices.of_device() * jax.local_device_count() > 1e8
+    assert devices.device_memory() * jax.local_device_count() > 1e8

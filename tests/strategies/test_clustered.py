@@ -435,4 +435,4 @@ def test_it_buys_nothing(variant):
 def test_wrong_hyperparameters_are_named(parameters):
     (name,) = parameters
     with pytest.raises(UserError, match=f"clustered.*{name}|{name}.*clustered"):
-        plugins.convert("--algo-args", "clustered", clustered, parameters)
+        plugins.convert_parameters("--algo-args", "clustered", clustered, parameters)

@@ -518,9 +518,11 @@ def test_wrong_hyperparameters(parameters, message):
 
 
 def test_names_and_hyperparameters_as_texts():
-    kinds = plugins.of(fedcor)[0]
+    kinds = plugins.parameters_of(fedcor)[0]
     assert {name for name, kind in kinds.items() if kind.default is None} == set(kinds) - {"preset", "task"}
-    values = plugins.convert("--algo-args", "fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"})
+    values = plugins.convert_parameters(
+        "--algo-args", "fedcor", fedcor, {"warmup": "20", "anneal": "0.9", "mean": "discounted"}
+    )
     assert values == {"warmup": 20, "anneal": 0.9, "mean": "discounted"}
     assert fedcor(**values).name == "fedcor" and fedgp().name == "fedgp"
 

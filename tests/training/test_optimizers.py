@@ -410,16 +410,16 @@ def test_an_optimizer_of_somebodys_own_is_found_by_its_name():
 
 
 @pytest.mark.fast_cases(4)
-@pytest.mark.parametrize("name", checking.names())
+@pytest.mark.parametrize("name", checking.optax_names())
 def test_every_optimizer_of_optax_works_by_its_name(name):
-    made = checking.make("--server-optimizer", name, {}, 0.1)
+    made = checking.make_optax("--server-optimizer", name, {}, 0.1)
     params = {"w": jnp.ones((2, 3))}
     updates, _ = made.update({"w": jnp.ones((2, 3))}, made.init(params), params)
     assert np.isfinite(np.asarray(updates["w"])).all()
 
 
 def test_optax_by_name_takes_its_parameters():
-    made = checking.make("--server-optimizer", "sgd", {"momentum": "0.5"}, 0.1)
+    made = checking.make_optax("--server-optimizer", "sgd", {"momentum": "0.5"}, 0.1)
     expected = optax.sgd(0.1, momentum=0.5)
     w = jnp.ones(3)
     for one, two in zip(
@@ -445,7 +445,7 @@ def test_optax_by_name_takes_its_parameters():
 )
 def test_bad_names_of_optax_are_answered_in_one_sentence(name, arguments, message):
     with pytest.raises(UserError, match=message) as error:
-        checking.make("--client-optimizer", name, arguments, 1.0)
+        checking.make_optax("--client-optimizer", name, arguments, 1.0)
     assert len(str(error.value).splitlines()) == 1
 
 
@@ -459,16 +459,16 @@ def test_clients_have_no_optimizer_whose_step_is_not_proportional_to_its_rate(na
         client_optimizer=name, client_optimizer_args=arguments, momentum=0.0, weight_decay=0.0
     )
     with pytest.raises(UserError, match=f"--client-optimizer {name}: its step is not proportional"):
-        checking.of(settings.training)
+        checking.build_optimizers(settings.training)
 
 
 @pytest.mark.fast_cases(4)
-@pytest.mark.parametrize("name", sorted(set(checking.names()) - set(checking.NOT_PROPORTIONAL)))
+@pytest.mark.parametrize("name", sorted(set(checking.optax_names()) - set(checking.NOT_PROPORTIONAL)))
 def test_the_others_are_proportional(name):
     params, gradient = {"w": jnp.float32([[0.5, -2.0], [1.0, 3.0]])}, {"w": jnp.float32([[1.0, -0.3], [0.2, 2.0]])}
     steps = []
     for rate in (1.0, 0.5):
-        made = checking.make("--client-optimizer", name, {}, rate)
+        made = checking.make_optax("--client-optimizer", name, {}, rate)
         state = made.init(params)
         for _ in range(2):
             update, state = made.update(gradient, state, params)
@@ -477,7 +477,7 @@ def test_the_others_are_proportional(name):
 
 
 def test_a_server_that_decays_stands_still_where_nobody_reported():
-    decaying = checking.make("--server-optimizer", "fromage", {}, 0.5)
+    decaying = checking.make_optax("--server-optimizer", "fromage", {}, 0.5)
     params, nothing = {"w": jnp.ones(3)}, Weights({"w": jnp.zeros(3)}, ())
     assert not jax.tree.leaves(decaying.init(params))  # it remembers nothing, and would shrink the model
     for arrived in (True, False):

@@ -307,7 +307,9 @@ class SelectorStrategy(Strategy):
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
-        made = standing.make(strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None)
+        made = standing.make_terms(
+            strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None
+        )
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"

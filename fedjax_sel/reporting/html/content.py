@@ -318,7 +318,7 @@ VIEWS: dict[str, tuple[View, ...]] = {
 }  # fmt: skip
 
 
-def of(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
+def strategy_states(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
     """Return the plotted fields of a strategy's state; append the lack of an intact checkpoint to `left_out`."""
     if not (views := VIEWS.get(algo, ())):
         return []
@@ -392,7 +392,7 @@ class Reader:
         for path, (name, result) in zip(found.results, named(found).items()):
             clients = self._clients_of(path, result, left_out)
             num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
-            inside = of(path, result.config.selection.algo, left_out)
+            inside = strategy_states(path, result.config.selection.algo, left_out)
             runs.append(Run(name, path, result, num_cohorts, inside, clients))
         if not self._with_data:
             left_out.append("--quick: label counts and per-client results, which need the data.")

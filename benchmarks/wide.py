@@ -14,7 +14,7 @@ from pathlib import Path
 
 import reports
 
-# pfl-research's layer, one just wide enough for `layers.transposed_product`'s special case, and FL-DP3S's, which is too narrow
+# pfl-research's layer, one just wide enough for `transposed_product`, and FL-DP3S's, which is too narrow
 LAYERS = ((12544, 128), (2048, 512), (800, 500))
 BATCHES = (4, 10, 16, 32, 64)
 STEPS, TURNS = 50, 9

@@ -111,7 +111,7 @@ def test_what_is_shared_or_nested_a_thousand_times():
 
 def test_the_same_in_every_process():
     code = (
-        "from fedjax_sel import strategies; from fedjax_sel.core.plugins import digest; "
+        "from fedjax_sel import strategies; from fedjax_sel.core.plugins import parameter_digest as digest; "
         "print(digest(strategies.make('oort')), digest(({'b', 'a', 'c'}, {2: (object,)})), end=' ')\n"
         "import dataclasses\n"
         "@dataclasses.dataclass\n"

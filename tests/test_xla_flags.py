@@ -38,7 +38,7 @@ def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_aske
     assert asked == [[KNOWN], ["--another=1"]]
     code = (
         "from fedjax_sel.core import jax_settings; jax_settings._parses = None; "
-        f"print(*jax_settings.known(['--another=1', {KNOWN!r}]))"
+        f"print(*jax_settings.supported_flags(['--another=1', {KNOWN!r}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.stdout == f"--another=1 {KNOWN}\n", done.stderr

@@ -153,6 +153,7 @@ def test_what_is_said_to_have_no_effect_on_a_partition_has_none(scheme):
         assert changed or not base.has_effect(name) or name == "min_client_size", f"{name} has none"
 
 
+@pytest.mark.slow
 def test_what_is_said_to_have_no_effect_on_training_has_none():
     """To the bit, and all at once."""
     base = Config().replace(

@@ -84,6 +84,7 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     assert picture.mode == "P" and len(picture.getcolors()) <= plots.PNG_COLORS
 
 
+@pytest.mark.slow
 def test_a_small_file_has_the_colours_of_the_styles(drawn):
     figure, _ = drawn
     colors = [style.color for style in plots.styles_of(NAMES).values()]

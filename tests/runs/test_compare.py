@@ -250,6 +250,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     assert code == 2 and "learning_rate 0.05 in the folder, 0.1 given" in err
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
@@ -268,6 +269,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_pat
     assert list(table(out)) == [("quickstart", "fl_dp3s")]
 
 
+@pytest.mark.slow
 def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
@@ -550,6 +552,7 @@ def test_a_single_seed_has_no_deviation_and_no_target_no_columns():
     assert cells["final_accuracy_mean"] == "0.7"
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_name_the_measure_of_the_task(tmp_path):
     """Of a regression: nothing speaks of accuracy, and the target is no share."""
     found = made_up([[0.9, 0.4], [0.8, 0.3]], BYTES, COHORTS, target=0.5)

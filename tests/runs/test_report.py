@@ -77,11 +77,13 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert strategies_in(out) == ["random", "fl_dp3s"]
 
 
+@pytest.mark.slow
 def test_who_is_looked_at_less_often_reaches_a_target_later_and_stands_apart(reported):
     out, pictures = reported("random", "seldom")
     assert len(pictures) == 2 and out.count("##") == 2 and "eval_every 2, not 1" in out
 
 
+@pytest.mark.slow
 def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(reported):
     out, pictures = reported("random", "fast", "fl_dp3s", "gpfl")
     assert pictures == ["curves-1.png", "curves-2.png", "curves-3.png"]

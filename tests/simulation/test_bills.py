@@ -146,6 +146,7 @@ def test_the_ledger_equals_the_closed_form(item):
         np.testing.assert_array_equal(ledger.server_examples, served)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",

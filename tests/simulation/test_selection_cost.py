@@ -172,6 +172,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
     assert shares == {"half": 0.5, "all": 1.0}  # a run asks who is there, even if nobody is ever away
 
 
+@pytest.mark.slow
 def test_the_benchmarks_case(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import numbers
 import os
 import tomllib
@@ -25,6 +26,7 @@ from fedjax_sel.config.settings import (
     PartitionConfig,
     RunConfig,
     SelectionConfig,
+    TimingConfig,
     TrainingConfig,
     concern_of,
     concerns,
@@ -97,6 +99,7 @@ __all__ = [
     "PartitionConfig",
     "RunConfig",
     "SelectionConfig",
+    "TimingConfig",
     "TrainingConfig",
     "concern_of",
     "concerns",
@@ -120,6 +123,7 @@ class Config(Flat):
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    timing: TimingConfig = dataclasses.field(default_factory=TimingConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
     if not TYPE_CHECKING:  # type checkers see the fields of `Flat`
@@ -173,6 +177,11 @@ class Config(Flat):
         """Make a configuration from nested plain values, the inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
+    @property
+    def num_asked(self) -> int:
+        """Number of clients that train per round: K, or more with over-selection."""
+        return math.ceil(round(self.selection.num_selected * self.timing.over_select, 6))
+
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
         named = (
@@ -204,6 +213,8 @@ class Config(Flat):
     def fingerprint(self) -> str:
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
+        if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
+            values = {name: value for name, value in values.items() if concern_of(name) != "timing"}
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -297,6 +308,22 @@ def validate(config: Config) -> None:
     need("available", reached >= 1, f"of {n} clients leaves none available in {values['rounds']} rounds; give more")
     for name in ("out", "data_dir"):
         need(name, values[name] != "", "is empty; name a folder, or remove the flag")
+    asked = config.num_asked
+    need("over_select", 1 <= values["over_select"] < float("inf"), "is below 1 or not finite")
+    need("over_select", asked <= n, f"of {values['num_selected']} selects {asked}, but there are {n} clients")
+    need("server_seconds", 0 <= values["server_seconds"] < float("inf"), "is negative or infinite; give 0 or more")
+    if values["deadline"] is not None:
+        need(
+            "deadline",
+            parsing.deadline(values["deadline"]) is not None,
+            "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1",
+        )
+    timed = values["deadline"] is not None or values["over_select"] > 1
+    if timed and values["aggregation"] == "unbiased":
+        raise UserError(
+            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
+            "or --over-select; remove these flags or choose another rule"
+        )
     home = (values["out"] or "").startswith("~")
     need("out", not home, "starts with ~, which the shell did not expand; write the full path")
     if values["mesh"] is not None:

@@ -52,6 +52,7 @@ _CLIENT_STATE = OnlyWith(
     "--momentum above 0 or a --client-optimizer other than sgd",
     lambda config: config.training.momentum > 0 or config.training.client_optimizer != "sgd",
 )
+_TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
@@ -211,6 +212,30 @@ class SelectionConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class TimingConfig:
+    """Simulated time: speed of the clients' devices, deadlines, and over-selection."""
+
+    timing: str = _setting(
+        "none",
+        "speed of each client's device: lognormal, tiers, correlated, or a .csv or .npz file; none: rounds have no "
+        "duration",
+    )
+    timing_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
+    deadline: str | None = _setting(
+        None,
+        "time limit of a round's training; later reports are lost: seconds, or a quantile such as q0.8 of all clients' "
+        "durations without jitter",
+        _TIMED,
+    )
+    over_select: float = _setting(
+        1.0, "clients selected per round as a multiple of K; the first K reports count", _TIMED
+    )
+    server_seconds: float = _setting(
+        0.0, "duration of the server's own work per round, e.g. the measured selection time", _TIMED
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Duration, seeds, devices and output."""
 
@@ -276,10 +301,11 @@ CONCERNS = {
     "model": ModelConfig,
     "training": TrainingConfig,
     "selection": SelectionConfig,
+    "timing": TimingConfig,
     "run": RunConfig,
 }
 
-VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available")
+VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available", "timing")
 """Fields that name a part of an experiment; `Experiment.of` also accepts a Python value for each."""
 OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypackage.module:factory`
 

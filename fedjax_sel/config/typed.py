@@ -45,6 +45,10 @@ class Settings(TypedDict, total=False):
     algo_args: Mapping[str, Any] | Sequence[Any]
     num_selected: int
     report_failure_rate: float
+    timing_args: Mapping[str, Any] | Sequence[Any]
+    deadline: str | None
+    over_select: float
+    server_seconds: float
     rounds: int
     seeds: int | str | Sequence[int]
     data_seed: int | None
@@ -80,6 +84,7 @@ class NamedSettings(Settings, total=False):
     algo: str
     optimizer: str
     available: float | str
+    timing: str
 
 
 class Flat:
@@ -128,6 +133,10 @@ class Flat:
     num_selected: int
     available: str
     report_failure_rate: float
+    timing_args: tuple[tuple[str, Any], ...]
+    deadline: str | None
+    over_select: float
+    server_seconds: float
     rounds: int
     seeds: tuple[int, ...]
     data_seed: int | None

@@ -137,7 +137,18 @@ def availability(value: Any) -> str:
         return text
 
 
+def deadline(text: str) -> tuple[float, bool] | None:
+    """Parse --deadline: seconds, or a quantile after `q`, as (number, whether it is a quantile); None if invalid."""
+    quantile = text.startswith("q")
+    try:
+        number = float(text.removeprefix("q"))
+    except ValueError:
+        return None
+    return (number, quantile) if (0 <= number <= 1 if quantile else 0 < number < float("inf")) else None
+
+
 _EXAMPLES = {
+    "--timing-args": "sigma=0.5",
     "--algo-args": "profile=fc1-relu",
     "--optimizer-args": "mu=0.01",
     "--client-optimizer-args": "b1=0.8",

@@ -24,6 +24,7 @@ from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, 
 from fedjax_sel.models import Model, blueprint
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
+from fedjax_sel.timing import Law
 
 MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
@@ -469,6 +470,7 @@ class Problem:
     strategy: Strategy
     optimizers: Optimizers
     reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
+    law: Law | None = None  # speed of the clients' devices; None without a clock
 
     @property
     def given(self) -> Given:
@@ -484,7 +486,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
-    strategy, optimizers, task = check(experiment)
+    strategy, optimizers, task, law = check(experiment)
     dataset, dealt, reachable = gather(experiment, server_validation(config, strategy))
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
@@ -495,4 +497,4 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         )
     model = choose(experiment, dataset)
     check_compatibility(config, dataset, model, task, strategy)
-    return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable)
+    return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable, law)

@@ -28,7 +28,7 @@ from fedjax_sel.runs.interruption import Interruption, resume_advice
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
-from fedjax_sel.simulation import facts, layout, run
+from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
@@ -295,7 +295,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
-        lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+        lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         model, source = problem.model, problem.dataset.source
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)

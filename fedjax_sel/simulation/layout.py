@@ -15,10 +15,11 @@ from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.simulation import client_table, evaluation
+from fedjax_sel.simulation import client_table, clock, evaluation
 from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.state import Plan
+from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -44,14 +45,17 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     config = problem.config
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
+    mesh = devices.make_mesh(seeds_at_once, config.num_asked, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(
         problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
     )
     every = run.eval_every if eval_every is None else eval_every
-    return Layout(federation, _plan(problem, mesh, federation, seeds_at_once, every), seeds_at_once)
+    plan = _plan(problem, mesh, federation, seeds_at_once, every)
+    if problem.law is not None:
+        federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
+    return Layout(federation, plan, seeds_at_once)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
@@ -94,7 +98,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     groups, devices_of_a_group = mesh.devices.shape
     at_once = config.run.cohort_batch
     if at_once is None:
-        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
+        share = -(-seeds_at_once // groups * config.num_asked // devices_of_a_group)
         fits = (
             share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
@@ -126,7 +130,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         store=None,
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
-        num_selected=config.selection.num_selected,
+        num_selected=config.num_asked,
+        clock=_clock(problem),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
@@ -136,6 +141,14 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
     return plan._replace(store=_store(problem, plan, seeds_at_once))
+
+
+def _clock(problem: Problem) -> Clock | None:
+    """Return the static configuration of simulated time; None without a clock."""
+    config = problem.config
+    if problem.law is None:
+        return None
+    return Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds)
 
 
 COHORTS = 200  # random cohorts in the average

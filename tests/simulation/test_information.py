@@ -13,7 +13,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, facts, run
+from fedjax_sel.simulation import availability, clock, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import (
@@ -95,7 +95,7 @@ def play(strategy, config=SMALL, **flat_names):
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = facts.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     return jax.tree.map(lambda leaf: leaf[0], jax.device_get(carry.strategy)), ledger, before, program

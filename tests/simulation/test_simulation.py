@@ -14,7 +14,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import facts, keys, layout, run
+from fedjax_sel.simulation import clock, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import Strategy
@@ -305,7 +305,7 @@ def ledger_of(config, **flat_names):
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
-    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     return settle(events, problem.model.num_params, lengths), problem, program
 
 

@@ -159,16 +159,13 @@ def tiers(
     return Law("tiers", draw, jitter)
 
 
-TABLE: Mapping[str, Callable[..., Law]] = {"lognormal": lognormal, "tiers": tiers, "correlated": correlated}
-"""Name -> function that makes the law."""
-
 _COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
     ("seconds_per_example", "down", "up", "latency"): (1.0, 1.0, 1.0, 1.0),
     ("computation", "communication"): (1e-3, 1e3 / 8),  # FedScale: ms per example, kbit/s
 }
 
 
-def from_file(path: Path, *, jitter: float = 0.0) -> Law:
+def from_file(*, path: str, jitter: float = 0.0) -> Law:
     """Make the law that reads a device per client from a .csv or .npz file.
 
     Args:
@@ -179,19 +176,25 @@ def from_file(path: Path, *, jitter: float = 0.0) -> Law:
     """
     _at_least("a file", 0, jitter=jitter)
     try:
-        columns = _of_archive(path) if path.suffix == ".npz" else _of_csv(files.read_text(path, MOST_BYTES))
+        columns = _of_archive(path) if path.endswith(".npz") else _of_csv(files.read_text(Path(path), MOST_BYTES))
         timing = _of_columns(columns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"--timing: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a law "
-            f"({', '.join(TABLE)}), or a .csv file with the columns client, {', '.join(Timing._fields)}"
+            f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
         ) from error
 
     def draw(rng: np.random.Generator, clients: Clients) -> Timing:
         del rng
-        return _of_all_clients(timing, len(clients.sizes), str(path))
+        return _of_all_clients(timing, len(clients.sizes), path)
 
-    return Law(path.name, draw, jitter)
+    return Law("file", draw, jitter)
+
+
+TABLE: Mapping[str, Callable[..., Law]] = {
+    "lognormal": lognormal, "tiers": tiers, "correlated": correlated, "file": from_file,
+}  # fmt: skip
+"""Name -> function that makes the law."""
 
 
 def from_values(timing: Timing) -> Law:
@@ -225,7 +228,7 @@ def _of_csv(text: str) -> dict[str, np.ndarray]:
     return {name: np.array(values, np.float32)[order] for name, values in columns.items()}
 
 
-def _of_archive(path: Path) -> dict[str, np.ndarray]:
+def _of_archive(path: str) -> dict[str, np.ndarray]:
     with np.load(path, allow_pickle=False) as archive:
         return {name: np.asarray(archive[name], np.float32) for name in archive.files}
 

@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -261,10 +260,7 @@ def _law(experiment: Experiment) -> Law | None:
         return None
     arguments = dict(settings.timing_args)
     if settings.timing.endswith((".csv", ".npz")):
-        values = plugins.convert_parameters(
-            "--timing-args", settings.timing, timing.from_file, {"path": "", **arguments}
-        )
-        return timing.from_file(**{**values, "path": Path(settings.timing)})
+        return LAWS.make("file", path=settings.timing, **arguments)
     return LAWS.make(settings.timing, **arguments)
 
 

@@ -204,6 +204,7 @@ class Collector:
         steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
         self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
+        names = (*tasks.names(self._task).all, tasks.SECONDS)
         self._parts.append(
             Result(
                 config=self._config,
@@ -213,7 +214,7 @@ class Collector:
                 ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
-                measured={name: by_seed.measured[name] for name in tasks.names(self._task).all},
+                measured={name: by_seed.measured[name] for name in names if name in by_seed.measured},
                 higher_is_better=self._task.measure.higher_is_better,
             )
         )

@@ -62,9 +62,9 @@ def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Train
     if deadline is None:
         return federation._replace(timing=speeds)
     number, is_quantile = parsing.deadline(deadline) or (0.0, False)
-    low, high = trainer.work.epochs or (0, 0)
-    examples = schedule.num_examples(trainer.work, sizes, (low + high) / 2)
-    durations = np.asarray(training_seconds(trainer, speeds, np.asarray(examples, np.float32)))
+    least, most = trainer.work.epochs or (0, 0)
+    examples = sum(np.asarray(schedule.num_examples(trainer.work, jnp.asarray(sizes), e)) for e in (least, most)) / 2
+    durations = training_seconds(trainer, speeds, examples.astype(np.float32))
     limits = np.quantile(durations, number, axis=1) if is_quantile else np.full(len(sizes), number)
     late = durations.min(axis=1) > limits
     if late.any():

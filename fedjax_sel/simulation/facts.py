@@ -102,7 +102,7 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: 
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
     time = clock.no_time(num_replicates, num_clients) if timed else None
-    return Bill(no_clients, no_clients, answers, *[zero] * 6, time)
+    return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
 
 
 class Probe(NamedTuple):
@@ -111,18 +111,19 @@ class Probe(NamedTuple):
     params: Weights  # models after the server's step, [S, ...]
     took_part: jax.Array  # clients of the cohorts that trained, bool [S, K]
     reported: jax.Array  # clients whose report reached the server, bool [S, K]
-    num_examples: jax.Array  # examples that each client trained on, int32 [S, K]
+    num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
     cohorts: jax.Array  # client IDs, int32 [S, K]
+    work: jax.Array  # examples that each client of the cohort would train on, int32 [S, K]
 
 
 def add_probe(context: RoundContext, bill: Bill, probe: Probe, queried: jax.Array) -> Bill:
     """Add the cost of a probe round: its cohort's training and uploads, and its model for each of `queried` [S, N]."""
-    bill = clock.add_probe(context, bill, probe.cohorts, probe.took_part, probe.num_examples)
+    bill = clock.add_probe(context, bill, probe.cohorts, probe.took_part, probe.work)
     return bill._replace(
         probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
         probe_models_up=bill.probe_models_up + probe.reported.sum(axis=1, dtype=jnp.int32),
         probe_reports_lost=bill.probe_reports_lost + (probe.took_part & ~probe.reported).sum(axis=1, dtype=jnp.int32),
-        examples_trained=bill.examples_trained + probe.num_examples.sum(axis=1, dtype=jnp.int32),
+        examples_trained=bill.examples_trained + probe.num_examples,
     )
 
 
@@ -169,8 +170,9 @@ def probe_round(context: RoundContext, number: int) -> Probe:
         params=step(context.carry.server, context.carry.params, mean_update, (reported & finite).any(axis=1))[0],
         took_part=took_part,
         reported=reported,
-        num_examples=jnp.where(took_part, num_examples, 0),
+        num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
         cohorts=cohorts,
+        work=num_examples,
     )
 
 

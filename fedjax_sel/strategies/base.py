@@ -96,7 +96,8 @@ class Env:
     def tree_unflatten(cls, static, arrays):
         """Rebuild an Env from the output of `tree_flatten`."""
         counts, shapes, structure, output_layer, has_clock = static
-        return cls(*counts, *arrays, jax.tree.unflatten(structure, shapes), output_layer, has_clock)
+        params = jax.tree.unflatten(structure, shapes)
+        return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
 
 
 def _key(key: Any) -> Any:

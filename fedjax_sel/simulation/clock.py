@@ -63,7 +63,8 @@ def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Train
         return federation._replace(timing=speeds)
     number, is_quantile = parsing.deadline(deadline) or (0.0, False)
     least, most = trainer.work.epochs or (0, 0)
-    examples = sum(np.asarray(schedule.num_examples(trainer.work, jnp.asarray(sizes), e)) for e in (least, most)) / 2
+    extremes = [schedule.num_examples(trainer.work, jnp.asarray(sizes), count) for count in (least, most)]
+    examples = np.mean(extremes, axis=0)
     durations = training_seconds(trainer, speeds, examples.astype(np.float32))
     limits = np.quantile(durations, number, axis=1) if is_quantile else np.full(len(sizes), number)
     late = durations.min(axis=1) > limits

@@ -110,6 +110,7 @@ OTHER_VALUES = {
     "data_dir": "elsewhere", "loss_on": "all", "shards_per_client": 2, "alpha": 3.0, "skewness": 0.8,
     "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
+    "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
 }  # fmt: skip
 
 

@@ -180,7 +180,8 @@ class Config(Flat):
     @property
     def cohort_size(self) -> int:
         """Number of clients that train per round: K, or more with over-selection."""
-        return math.ceil(round(self.selection.num_selected * self.timing.over_select, 6))
+        factor = self.timing.over_select if self.has_effect("over_select") else 1.0
+        return math.ceil(round(self.selection.num_selected * factor, 6))
 
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""

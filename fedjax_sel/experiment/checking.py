@@ -289,13 +289,13 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     task = TASKS.make(config.model.task, **dict(config.model.task_args)) if experiment.task is None else experiment.task
-    law = _law(experiment)
-    if law is None and any(KINDS[request.kind].needs_clock for request in strategy.requests):
-        raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))
+    law = _law(experiment)
+    if law is None and any(KINDS[request.kind].needs_clock for request in strategy.requests):
+        raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
     contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)

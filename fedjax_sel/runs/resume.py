@@ -34,7 +34,7 @@ def depends_on_num_rounds(
     one: int,
     other: int,
     everyone_available: bool,
-    has_clock: bool,
+    has_clock: bool = False,
 ) -> bool:
     """Return whether any hook of a strategy compiles to a different program in a run of another length.
 

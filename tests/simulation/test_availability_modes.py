@@ -166,15 +166,23 @@ def test_the_cost_of_selection_knows_the_mean():
     assert of_problem(problem).available == layout.lay_out(problem, 2).federation.present.mean()
 
 
-def test_clients_train_only_when_present_and_a_saved_table_gives_the_same_run(tmp_path, monkeypatch, capsys):
+def test_the_data_command_saves_a_table_that_available_reads(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    config = SMALL.replace(seeds=1)
     flags = ["--dataset", config.data.dataset, "--num-clients", "12", "--rounds", "6", "--available", "markov"]
     flags += ["--available-args", "share=0.5", "rounds_off=3", "--save-availability", "who.csv"]
     assert data.main(flags) == 0 and "available per round" in capsys.readouterr().out
+    mode, read = (fedjax_sel.availability_table(SMALL.replace(available=name)) for name in ("markov", "who.csv"))
+    np.testing.assert_array_equal(np.loadtxt("who.csv", delimiter=",").T, mode)
+    np.testing.assert_array_equal(mode, read)
+    assert mode.shape == (6, 12) and 0 < mode.sum() < mode.size
+
+
+@pytest.mark.slow
+def test_clients_train_only_when_present_and_a_table_gives_the_same_run(tmp_path):
+    config = SMALL.replace(seeds=1)
     table = fedjax_sel.availability_table(config)
-    np.testing.assert_array_equal(np.loadtxt("who.csv", delimiter=",").T, table)
-    mode, trace = fedjax_sel.run(config), fedjax_sel.run(config.replace(available="who.csv"))
+    np.savetxt(tmp_path / "who.csv", table.T, "%d", ",")
+    mode, trace = fedjax_sel.run(config), fedjax_sel.run(config.replace(available=str(tmp_path / "who.csv")))
     value = fedjax_sel.run(fedjax_sel.Experiment.of(config, available=table))
     for other in (trace, value):
         np.testing.assert_array_equal(mode.cohorts, other.cohorts)
@@ -185,7 +193,7 @@ def test_clients_train_only_when_present_and_a_saved_table_gives_the_same_run(tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name,parameters", [("markov", ""), ("daily", "zones=label period=5"), ("speed", "low=0.1")])
+@pytest.mark.parametrize("name,parameters", [("markov", ""), ("speed", "low=0.1")])
 def test_a_resumed_run_is_an_uninterrupted_one(name, parameters, tmp_path):
     config = SMALL.replace(
         available=name, available_args=parameters, timing="lognormal", aggregation="unbiased", seeds_at_once=1

@@ -179,7 +179,8 @@ def make_parser() -> Parser:
         "--save-availability",
         metavar="FILE",
         type=_trace_file,
-        help="file for the available clients of the first seed, 0 and 1, clients x rounds, which --available can read",
+        help="file to write for --available: the first seed's available clients, 0 and 1, clients x rounds (default: "
+        "none)",
     )
     return parser
 

@@ -168,7 +168,7 @@ def test_the_cost_of_selection_knows_the_mean():
 
 def test_the_data_command_saves_a_table_that_available_reads(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    flags = ["--dataset", config.data.dataset, "--num-clients", "12", "--rounds", "6", "--available", "markov"]
+    flags = ["--dataset", SMALL.data.dataset, "--num-clients", "12", "--rounds", "6", "--available", "markov"]
     flags += ["--available-args", "share=0.5", "rounds_off=3", "--save-availability", "who.csv"]
     assert data.main(flags) == 0 and "available per round" in capsys.readouterr().out
     mode, read = (fedjax_sel.availability_table(SMALL.replace(available=name)) for name in ("markov", "who.csv"))

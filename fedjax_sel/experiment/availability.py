@@ -150,7 +150,7 @@ def _main_labels(clients: Clients) -> Any:
     return clients.label_counts.argmax(axis=1)
 
 
-def _ranks(values: jax.Array) -> jax.Array:
+def _ranks(values: Any) -> jax.Array:
     """Return the ranks of values [N], from 0 to 1; equal values have their mean rank."""
     ordered = jnp.sort(values)
     below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))

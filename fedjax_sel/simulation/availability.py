@@ -19,22 +19,22 @@ from fedjax_sel.simulation.state import Plan, RoundContext
 from fedjax_sel.timing import Clients
 
 
-def drawn(federation: Federation, mode: Mode, seeds: Sequence[int], num_rounds: int) -> Federation:
-    """Return the federation, in host memory, with the clients that a mode makes available in each round.
+def draw(federation: Federation, mode: Mode, seeds: Sequence[int], num_rounds: int) -> np.ndarray:
+    """Draw the clients that a mode makes available in each round, bool [S, T, N]; the federation is in host memory.
 
     A round's draw depends on its number and the seed alone, so that a longer run has the same first rounds.
     """
     # The CPU draws for all devices: the cosine of another device may differ in its last bit.
     with jax.default_device(jax_settings.cpu()):
         streams = keys.streams(keys.roots(seeds, {})).availability
-        clients = Clients(federation.train_sizes, federation.label_counts)
+        clients = Clients(*map(np.asarray, (federation.train_sizes, federation.label_counts)))
         present = np.asarray(_draw(mode, num_rounds, clients, federation.timing, streams))
     if not present.any():
         raise UserError(
             f"--available: {mode.name!r} makes no client available in {num_rounds} rounds; raise its probabilities "
             "with --available-args"
         )
-    return federation._replace(present=present)
+    return present
 
 
 @partial(jax.jit, static_argnums=(0, 1))

@@ -57,7 +57,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
     if problem.mode is not None:
-        federation = availability.drawn(federation, problem.mode, run.seeds, run.rounds)
+        present: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
+        federation = federation._replace(present=present)
     return Layout(federation, plan, seeds_at_once)
 
 

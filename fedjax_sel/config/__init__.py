@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fedjax_sel.config.settings import (
     CONCERNS,
+    MODES,
     NOT_OF_THE_TRAJECTORY,
     OPEN,
     PAIRS,
@@ -216,6 +217,8 @@ class Config(Flat):
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
             values = {name: value for name, value in values.items() if concern_of(name) != "timing"}
+        if self.selection.available not in MODES:  # so does one without a mode of availability
+            del values["available_args"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -270,7 +273,11 @@ def validate(config: Config) -> None:
     part = config.selection.available_share
     need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
     named = values["available"].endswith((".csv", ".npy", ".txt")) or values["available"].startswith("value:")
-    need("available", part is not None or named, "is neither a fraction such as 0.5 nor a .csv, .txt or .npy file")
+    if part is None and not named and values["available"] not in MODES:
+        advice = parsing.did_you_mean(values["available"], MODES)
+        need("available", False, f"is neither a fraction such as 0.5, a .csv, .txt or .npy file, nor a mode; {advice}")
+    timed = values["available"] != "speed" or values["timing"] != "none"
+    need("available", timed, "needs the speed of the clients' devices; add --timing lognormal, tiers or a file")
     every = values["checkpoint_every"]
     need("checkpoint_every", every is None or every >= 1, "is below 1; remove it to save by time only")
     need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")

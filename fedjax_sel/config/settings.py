@@ -14,6 +14,10 @@ def is_value(text: str) -> bool:
     return text.startswith(VALUE)
 
 
+MODES = ("markov", "daily", "label", "size", "speed")
+"""Named modes of availability; `experiment/availability.py` defines them."""
+
+
 class OnlyWith(NamedTuple):
     """The condition under which a field has an effect."""
 
@@ -52,6 +56,7 @@ _CLIENT_STATE = OnlyWith(
     "--momentum above 0 or a --client-optimizer other than sgd",
     lambda config: config.training.momentum > 0 or config.training.client_optimizer != "sgd",
 )
+_WITH_MODE = OnlyWith("a named mode of --available", lambda config: config.selection.available in MODES)
 _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
@@ -197,14 +202,17 @@ class SelectionConfig:
     num_selected: int = _setting(10, "K, number of clients that train per round")
     available: str = _setting(
         "1",
-        "available clients: a fraction of all clients, redrawn each round, or a file of 0 and 1, clients x rounds; "
-        "FedCor degrades below 1 (results/absence)",
+        "available clients: a fraction of all clients, redrawn each round; a file of 0 and 1, clients x rounds; or a "
+        "mode: markov, daily, label, size, speed (docs/reliability.md); FedCor degrades below 1 (results/absence)",
+    )
+    available_args: tuple[tuple[str, Any], ...] = _setting(
+        (), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE
     )
     report_failure_rate: float = _setting(0.0, "fraction of selected clients whose report is lost")
 
     @property
     def available_share(self) -> float | None:
-        """Fraction of clients available in each round; None if a file lists them."""
+        """Fraction of clients available in each round; None if a file lists them or a mode draws them."""
         try:
             return float(self.available)
         except ValueError:

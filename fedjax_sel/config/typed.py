@@ -44,6 +44,7 @@ class Settings(TypedDict, total=False):
     server_learning_rate: float | None
     algo_args: Mapping[str, Any] | Sequence[Any]
     num_selected: int
+    available_args: Mapping[str, Any] | Sequence[Any]
     report_failure_rate: float
     timing_args: Mapping[str, Any] | Sequence[Any]
     deadline: str | None
@@ -132,6 +133,7 @@ class Flat:
     algo_args: tuple[tuple[str, Any], ...]
     num_selected: int
     available: str
+    available_args: tuple[tuple[str, Any], ...]
     report_failure_rate: float
     timing_args: tuple[tuple[str, Any], ...]
     deadline: str | None

@@ -148,6 +148,7 @@ def deadline(text: str) -> tuple[float, bool] | None:
 
 
 _EXAMPLES = {
+    "--available-args": "share=0.7",
     "--timing-args": "sigma=0.5",
     "--algo-args": "profile=fc1-relu",
     "--optimizer-args": "mu=0.01",

@@ -87,6 +87,7 @@ class Federation(NamedTuple):
     owner: jax.Array  # int32 [S, W], the client that trains on each entry of `order`; N if no client does
     label_counts: jax.Array  # int32 [S, N, C], training and held-out examples
     reachable: jax.Array | None = None  # bool [T or more, N], available clients in each round; None without a trace
+    present: jax.Array | None = None  # bool [S, T, N], available clients by a mode of --available; None without
     timing: Timing | None = None  # speed of each client's device, leaves float32 [S, N]; None without a clock
     deadline: jax.Array | None = None  # seconds after which a report is late, float32 [S]; None: no deadline
 
@@ -96,7 +97,9 @@ class Federation(NamedTuple):
         return self.train_sizes + self.holdout_sizes
 
 
-PER_REPLICATE = ("order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "timing", "deadline")
+PER_REPLICATE = (
+    "order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "present", "timing", "deadline",
+)  # fmt: skip
 """The fields of a Federation with the leading axis [S]; replicates share the others."""
 
 

@@ -15,6 +15,8 @@ from fedjax_sel.core.parsing import one_of
 from fedjax_sel.core.plugins import Registry
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import availability
+from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment, experiment_of
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
@@ -141,6 +143,7 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
     return make_optax("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
 
 
+MODES: Registry[Mode] = Registry("--available", Mode, availability.TABLE)
 LAWS: Registry[Law] = Registry("--timing", Law, timing.TABLE)
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
 DATASETS: Registry[Dataset] = Registry("--dataset", Dataset)  # plug-ins only; `data.load` reads named data sets
@@ -271,6 +274,7 @@ class Checked(NamedTuple):
     optimizers: Optimizers
     task: Task
     law: Law | None  # speed of the clients' devices; None without a clock
+    mode: Mode | None  # mode of availability; None for a fraction, a file or a table
 
 
 def check(experiment_or_config: Experiment | Config) -> Checked:
@@ -289,6 +293,8 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     task = TASKS.make(config.model.task, **dict(config.model.task_args)) if experiment.task is None else experiment.task
+    chosen = config.selection
+    mode = MODES.make(chosen.available, **dict(chosen.available_args)) if chosen.available in MODES.names() else None
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
@@ -304,4 +310,4 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
             "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"
         )
-    return Checked(strategy, optimizers, task, law)
+    return Checked(strategy, optimizers, task, law, mode)

@@ -69,6 +69,9 @@ CANDIDATES = 2**30 - 1
 JITTER = 2**30 - 1
 """Folded into the availability key of a round to draw the jitter of its speeds."""
 
+ZONES = 2**30 - 2
+"""Folded into the availability key of the time before the first round to draw the clients' time zones."""
+
 PROBES = 2**30
 """Client number that stands for probe 0 in key derivation: above every real client ID."""
 

@@ -1,5 +1,6 @@
 """Layout of a run on the devices: seeds per group, clients per batch, and padding."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,9 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking
-from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.simulation import client_table, clock, evaluation
+from fedjax_sel.experiment import Experiment, checking, experiment_of
+from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
 from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.state import Plan
@@ -55,6 +56,9 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
+    if problem.mode is not None:
+        present: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
+        federation = federation._replace(present=present)
     return Layout(federation, plan, seeds_at_once)
 
 
@@ -149,6 +153,17 @@ def _clock(problem: Problem) -> Clock | None:
     if problem.law is None:
         return None
     return Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds)
+
+
+def availability_table(experiment: Experiment | Any, seed: int) -> np.ndarray:
+    """Return the mask of available clients in each round of a seed, bool [T, N]."""
+    problem = pose(experiment_of(experiment).replace(seeds=[seed], seeds_at_once=None, mesh=None))
+    host, plan, _ = lay_out(problem, 1)
+    streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
+    mask = jax.jit(jax.vmap(partial(availability.reachable, plan), (None, None, 0)))(host, streams, rounds)
+    if mask is None:
+        return np.ones((plan.num_rounds, problem.config.partition.num_clients), bool)
+    return np.array(mask[:, 0])
 
 
 COHORTS = 200  # random cohorts in the average

@@ -79,7 +79,7 @@ class Plan(NamedTuple):
     loss_on: str  # part of a client's data that losses are measured on by default
     keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
     store: HostStore | None  # client table in host memory; None: on the devices
-    available: float | None  # probability that a client is available in a round; None: the federation has a trace
+    available: float | None  # probability that a client is available in a round; None: the federation has a table
     report_failure_rate: float  # probability that a report never reaches the server
     num_selected: int  # clients that the strategy selects: K, or more with over-selection
     clock: Clock | None  # simulated time; None: rounds have no duration

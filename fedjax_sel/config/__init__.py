@@ -178,7 +178,7 @@ class Config(Flat):
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
     @property
-    def num_asked(self) -> int:
+    def cohort_size(self) -> int:
         """Number of clients that train per round: K, or more with over-selection."""
         return math.ceil(round(self.selection.num_selected * self.timing.over_select, 6))
 
@@ -308,7 +308,7 @@ def validate(config: Config) -> None:
     need("available", reached >= 1, f"of {n} clients leaves none available in {values['rounds']} rounds; give more")
     for name in ("out", "data_dir"):
         need(name, values[name] != "", "is empty; name a folder, or remove the flag")
-    asked = config.num_asked
+    asked = config.cohort_size
     need("over_select", 1 <= values["over_select"] < float("inf"), "is below 1 or not finite")
     need("over_select", asked <= n, f"of {values['num_selected']} selects {asked}, but there are {n} clients")
     need("server_seconds", 0 <= values["server_seconds"] < float("inf"), "is negative or infinite; give 0 or more")

@@ -284,7 +284,7 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     if config.run.mesh is not None:
         shape = parsing.mesh_shape(config.run.mesh)
         together = config.run.seeds_at_once or len(config.run.seeds)
-        devices.check_shape(shape, together, config.num_asked, len(jax.devices()))
+        devices.check_shape(shape, together, config.cohort_size, len(jax.devices()))
     strategy = experiment.strategy
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -296,9 +296,9 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))
-    shape = (config.partition.num_clients, config.num_asked, config.run.rounds)
+    shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
-    contract.check(strategy, *shape, everyone_available=everyone)
+    contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "

@@ -240,6 +240,12 @@ def _take_reachable(value: Any) -> tuple[Any, str | None]:
     return table.astype(bool), "trace"
 
 
+def _take_timing(value: Any) -> tuple[Any, str | None]:
+    if not isinstance(value, Timing):
+        raise UserError(f"timing: {_type_of(value)} is neither a name nor a fedjax_sel.timing.Timing")
+    return value, f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
+
+
 def _not_a_config(value: Any) -> UserError:
     name = value if isinstance(value, str) else "quickstart"
     return UserError(f"config: {shown(value)} is not a configuration; give one, such as fedjax_sel.preset({name!r})")
@@ -259,5 +265,5 @@ _PARTS: dict[str, _Part] = {
     "algo": _Part("strategy", _with_digest("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
     "optimizer": _Part("optimizer", _with_digest("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
     "available": _Part("reachable", _take_reachable),
-    "timing": _Part("timing", lambda value: (_check_type("timing", Timing, "a fedjax_sel.Timing")(value)[0], None)),
+    "timing": _Part("timing", _take_timing),
 }

@@ -117,7 +117,7 @@ def add_query(context: RoundContext, bill: Bill, request: Request, queried: jax.
     seconds = jnp.where(bill.time.busy == 0.0, timing.latency, 0.0) + floats * BYTES_PER_FLOAT / timing.up
     seconds += examples * (kind.passes * FORWARD) * timing.seconds_per_example
     probes = facts.num_probes(request)
-    models = (~bill.asked if kind.needs_model else 0) + probes
+    models = (~_has_model(context, bill) if kind.needs_model else 0) + probes
     seconds += models * model_bytes(plan.trainer) / timing.down
     if kind.trains:
         work = _work(context)
@@ -162,7 +162,7 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     trainer, federation = plan.trainer, context.federation
     work = _work(context)
     whole = training_seconds(trainer, timing, work)
-    spared = jnp.where(bill.asked, model_bytes(trainer) / timing.down, 0.0)
+    spared = jnp.where(_has_model(context, bill), model_bytes(trainer) / timing.down, 0.0)
     trained = work * timing.seconds_per_example + to_training(trainer) / timing.down
     spared += jnp.where(bill.trained, trained, 0.0)
     answers = _answer_seconds(context, timing)
@@ -192,6 +192,11 @@ def round_seconds(plan: Plan, cohort: Cohort, bill: Bill, start: Bill) -> jax.Ar
     if plan.clock is None or cohort.seconds is None or bill.time is None or start.time is None:
         return None
     return start.time.elapsed + bill.time.elapsed + cohort.seconds + plan.clock.server_seconds
+
+
+def _has_model(context: RoundContext, bill: Bill) -> jax.Array:
+    """Return which clients received w^t for an answer, bool [S, N]; answers before the first round are on w^0, too."""
+    return bill.asked | ((context.round == 0) & context.carry.start.asked)
 
 
 def _work(context: RoundContext) -> jax.Array:

@@ -227,7 +227,8 @@ def measure(
                 lambda state: state,
                 (info, bill),
             )
-    return info, clock.end_exchange(bill)
+    # The cohort's answers belong to its training, which `clock.time_cohort` times.
+    return info, bill if who == SELECTED else clock.end_exchange(bill)
 
 
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:

@@ -45,7 +45,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     config = problem.config
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.num_asked, _test_blocks(problem), wanted)
+    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(
@@ -98,7 +98,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     groups, devices_of_a_group = mesh.devices.shape
     at_once = config.run.cohort_batch
     if at_once is None:
-        share = -(-seeds_at_once // groups * config.num_asked // devices_of_a_group)
+        share = -(-seeds_at_once // groups * config.cohort_size // devices_of_a_group)
         fits = (
             share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
@@ -130,7 +130,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         store=None,
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
-        num_selected=config.num_asked,
+        num_selected=config.cohort_size,
         clock=_clock(problem),
         num_rounds=config.run.rounds,
         eval_every=eval_every,

@@ -145,7 +145,16 @@ def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Select
     """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
     params, evaluation = carry.params.trained, carry.evaluation
-    return of_outcome(strategy, params, evaluation, context.round, known.state, known.info, cohort.selection)
+    return of_outcome(
+        strategy,
+        params,
+        evaluation,
+        context.round,
+        known.state,
+        known.info,
+        cohort.selection,
+        context.timing is not None,
+    )
 
 
 def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:

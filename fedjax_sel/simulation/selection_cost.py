@@ -78,7 +78,7 @@ def of_problem(problem: Problem) -> Setting:
         strategy=problem.strategy,
         model=problem.model,
         num_classes=problem.dataset.num_classes,
-        num_selected=config.selection.num_selected,
+        num_selected=config.cohort_size,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
         available=(None if share == 1.0 else share) if file is None else float(file.mean()),

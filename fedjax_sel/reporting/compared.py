@@ -189,7 +189,8 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     if done.stopped_by is not None and not result.finished:
         return found
     row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
-    rows, results = (*found.rows, row), (*found.results, result)
+    results = (*found.results, result)
+    rows = tuple(comparison.with_equal_seconds((*found.rows, row), results))
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
     pairs = tuple(comparison.pairs(rows, results))
     return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)

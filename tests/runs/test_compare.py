@@ -147,6 +147,18 @@ def compared(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
+def test_a_comparison_with_a_clock_has_the_seconds_of_its_runs(capsys, tmp_path):
+    code, printed, _ = command(capsys, *QUICK, "--algos", "random", "afl", "--timing", "tiers", "--out", tmp_path)
+    assert code == 0 and "| simulated seconds |" in printed and "| seconds to 5% |" in printed
+    assert {path.name for path in tmp_path.glob("*.png")} == PICTURES | {"accuracy_by_seconds.png"}
+    seconds = {name: reading.load(tmp_path / name).seconds.sum(axis=1) for name in ("random", "afl")}
+    for (_, algo), row in table(tmp_path).items():
+        assert float(row["seconds_mean"]) == pytest.approx(seconds[algo].mean(), rel=1e-6)
+        least = min(one.min() for one in seconds.values())
+        assert float(row["equal_seconds"]) == pytest.approx(least, rel=1e-6)
+
+
 def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
     names = {path.name for path in compared.iterdir()}
     assert names == PICTURES | {

@@ -1,5 +1,6 @@
 """Run folders side by side: those of one setting in one table, others apart."""
 
+import dataclasses
 import json
 import re
 
@@ -68,6 +69,18 @@ def test_a_run_without_rounds_and_one_set_aside_hide_no_other(capsys, tmp_path, 
 
 def strategies_in(text):
     return re.findall(r"^\| (\w+) \|", text, re.MULTILINE)
+
+
+def test_the_table_of_timed_runs_has_their_seconds(reported, monkeypatch):
+    def timed(path):
+        result = found(BASE.replace(out=str(path), **RUNS[path.name]))
+        return dataclasses.replace(result, measured=result.measured | {"seconds": np.full((1, BASE.run.rounds), 2.5)})
+
+    assert "seconds" not in reported("random", "fl_dp3s")[0]
+    monkeypatch.setattr(reading, "load", timed)
+    out, _ = reported("random", "fl_dp3s")
+    assert "| rounds to 50% test accuracy | seconds to 50% test accuracy |" in out
+    assert "| simulated seconds |" in out and out.count(f"| {2.5 * BASE.run.rounds:.1f} |") == 2
 
 
 def test_runs_of_one_setting_share_a_table_and_a_picture(reported):

@@ -1,7 +1,8 @@
 """Metrics of a row per seed, from the series of all rows of its setting.
 
-All rows of a setting share three reference values: the number of rounds, the target accuracy (the final accuracy of
-random selection), and the equal megabytes (the smallest total communication of any row).
+All rows of a setting share reference values: the number of rounds, the target accuracy (the final accuracy of random
+selection), the equal megabytes (the smallest total communication of any row), and, with a clock, the equal seconds (the
+smallest total of any row and seed).
 """
 
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ class Common(NamedTuple):
     megabytes: float  # equal megabytes, download and upload
     megabytes_up: float  # equal megabytes, upload only
     guess: float  # accuracy of random guessing
+    seconds: float | None = None  # equal seconds, simulated; None without a clock
 
 
 def common(rows: Mapping[str, Series], num_classes: int) -> Common:
@@ -35,12 +37,14 @@ def common(rows: Mapping[str, Series], num_classes: int) -> Common:
         rows: series of at least one row, with equal numbers of rounds.
         num_classes: number of classes.
     """
+    clockless = any(series.seconds is None for series in rows.values())
     return Common(
         min(series.rounds for series in rows.values()),
         target_of(rows[BASELINE]) if BASELINE in rows else None,
         min(float(series.megabytes[:, -1].min()) for series in rows.values()),
         min(float(series.bytes_up.sum(axis=1).min()) for series in rows.values()) / 1e6,
         1.0 / num_classes,
+        None if clockless else min(float(series.time[:, -1].min()) for series in rows.values()),
     )
 
 
@@ -74,8 +78,8 @@ def paid_rounds(series: Series, megabytes: float, spent: np.ndarray | None = Non
 
     Args:
         series: series of a row.
-        megabytes: communication budget, MB.
-        spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
+        megabytes: communication budget, MB, or a budget in the unit of `spent`.
+        spent: cumulative cost after each round, [seeds, rounds]; None: download and upload.
     """
     return metrics.paid_rounds(series.megabytes if spent is None else spent, megabytes)
 
@@ -85,9 +89,9 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
 
     Args:
         series: series of a row.
-        megabytes: communication budget, MB.
+        megabytes: communication budget, MB, or a budget in the unit of `spent`.
         guess: accuracy if the budget pays for no round.
-        spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
+        spent: cumulative cost after each round, [seeds, rounds]; None: download and upload.
     """
     return metrics.value_at(series.test_accuracy, series.megabytes if spent is None else spent, megabytes, guess)
 
@@ -167,10 +171,18 @@ def of_row(series: Series, shared: Common) -> dict[str, np.ndarray]:
     found["accuracy_at_equal_megabytes_up"] = accuracy_at(
         series, shared.megabytes_up, shared.guess, series.bytes_up.cumsum(axis=1) / 1e6
     )
+    if shared.seconds is not None:
+        found["seconds"] = series.time[:, -1]
+        found["accuracy_at_equal_seconds"] = accuracy_at(series, shared.seconds, shared.guess, series.time)
     if shared.target is None:
         return found
     rounds = rounds_to_target(series, shared.target)
     until = statistics.restricted(rounds, shared.rounds)
+    if series.seconds is not None and shared.seconds is not None:
+        # Seconds of rows that do not arrive are comparable only up to the equal seconds.
+        found["seconds_to_target"] = statistics.restricted(
+            metrics.amount_at_round(series.seconds, rounds), shared.seconds
+        )
     return found | {
         "arrived": np.isfinite(rounds).astype(float),
         "rounds_to_target": until,

@@ -94,7 +94,8 @@ def _standings(held: series.Setting) -> Standings:
 def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
     held = found[name]
     page = [f"# {held.about['title']} (`{name}`)", *_about(held.about), standings.as_markdown(table)]
-    page += [f"![accuracy by {over}](accuracy_by_{over}.png)" for over in pictures.OVER]
+    over_all = [over for over in pictures.OVER if over != "seconds" or table.shared.seconds is not None]
+    page += [f"![accuracy by {over}](accuracy_by_{over}.png)" for over in over_all]
     if name.startswith(tuning_page.PREFIX):
         page += tuning_page.of_best(name, found)
     if pairs := standings.pairs_as_markdown(table):
@@ -102,6 +103,12 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
     if table.shared.target is not None:
         target, megabytes = 100 * table.shared.target, table.shared.megabytes
         page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
+    if table.shared.seconds is not None:
+        page.append(
+            f"Equal seconds: {table.shared.seconds:.0f} simulated seconds, the smallest total of any row and seed. Their "
+            "accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not reached "
+            "the target by then counts the equal seconds."
+        )
     page += [NOTES, *_family(table)]
     return {
         "README.md": "\n\n".join(page) + "\n",
@@ -110,7 +117,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         "pairs.csv": standings.pairs_as_csv(table),
         **{
             f"accuracy_by_{over}.png": plots.png_bytes(pictures.of_setting(held.about["title"], held.rows, over))
-            for over in pictures.OVER
+            for over in over_all
         },
     }
 

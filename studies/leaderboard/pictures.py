@@ -17,7 +17,7 @@ from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series, Setting
 from studies.leaderboard.settings import ALGOS, BASELINE, contender
 
-OVER = {"megabytes": "megabytes sent, down and up", "round": "round"}
+OVER = {"megabytes": "megabytes sent, down and up", "round": "round", "seconds": "simulated seconds"}
 """Horizontal axes of accuracy plots: name -> label."""
 
 
@@ -38,7 +38,7 @@ def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
     for axis, (title, rows) in zip(axes.flat, panels.items()):
         for name, series in rows.items():
             plots.draw_band(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
-        axis.set_xscale("log" if over == "megabytes" else "linear")
+        axis.set_xscale("linear" if over == "round" else "log")
         axis.set_title(parsing.label(title))
         axis.set_xlabel(OVER[over])
         axis.set_ylabel("test accuracy")
@@ -64,7 +64,7 @@ def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
 
     figure = Figure(figsize=comparison_plots.size(len(rows)), layout="constrained")
     curves = {name: _curve(series, over) for name, series in rows.items()}
-    begins = min(curve.x[0] for curve in curves.values()) if over == "megabytes" else None
+    begins = min(curve.x[0] for curve in curves.values()) if over != "round" else None
     comparison_plots.draw_multiples(
         figure,
         curves,
@@ -122,7 +122,9 @@ def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:
 
 def _curve(series: Series, over: str) -> Curve:
     accuracy = np.asarray(series.test_accuracy, np.float64)
-    return Curve(series.megabytes.mean(axis=0) if over == "megabytes" else np.arange(1.0, series.rounds + 1), accuracy)
+    if over == "round":
+        return Curve(np.arange(1.0, series.rounds + 1), accuracy)
+    return Curve((series.time if over == "seconds" else series.megabytes).mean(axis=0), accuracy)
 
 
 def profiles(found: Sequence[Together]) -> Any:

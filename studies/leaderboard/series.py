@@ -1,8 +1,8 @@
-"""Committed record of the runs: accuracy and bytes per round and seed.
+"""Committed record of the runs: accuracy, bytes and simulated seconds per round and seed.
 
 A setting's folder contains
 
-    curves.csv.gz   one line per table row, seed and round
+    curves.csv.gz   one line per table row, seed and round; with the simulated seconds if the runs have a clock
     about.json      provenance: commands, data source, and the commit, versions and seconds of each row
 
 All other files in the folder are generated from these two.
@@ -24,6 +24,7 @@ from fedjax_sel.runs import run_files
 CURVES, ABOUT = "curves.csv.gz", "about.json"
 _COLUMNS = ("row", "seed", "round", "test_accuracy", "worst_decile_accuracy", "bytes_down", "bytes_up")
 _ACCURACIES, _BYTES = _COLUMNS[3:5], _COLUMNS[5:]
+_CLOCK = "seconds"  # last column, in a setting with simulated time
 
 
 class Series(NamedTuple):
@@ -34,6 +35,7 @@ class Series(NamedTuple):
     worst_decile_accuracy: np.ndarray  # training accuracy of the worst tenth of the clients
     bytes_down: np.ndarray  # per round, int64
     bytes_up: np.ndarray
+    seconds: np.ndarray | None = None  # simulated, per round, float32; None without a clock
 
     @property
     def rounds(self) -> int:
@@ -44,6 +46,13 @@ class Series(NamedTuple):
     def megabytes(self) -> np.ndarray:
         """Cumulative communication after each round, download and upload, MB [seeds, rounds]."""
         return (self.bytes_down + self.bytes_up).cumsum(axis=1) / 1e6
+
+
+    @property
+    def time(self) -> np.ndarray:
+        """Simulated seconds from the start to the end of each round, float64 [seeds, rounds]."""
+        assert self.seconds is not None, "only in a setting with simulated time"
+        return self.seconds.cumsum(axis=1, dtype=np.float64)
 
 
 class Setting(NamedTuple):
@@ -61,6 +70,7 @@ def of_result(result: Result) -> Series:
         np.asarray(result.worst_decile_accuracy, np.float32),
         np.asarray(result.ledger.bytes_down, np.int64),
         np.asarray(result.ledger.bytes_up, np.int64),
+        np.asarray(result.measured[_CLOCK], np.float32) if result.has_clock else None,
     )
 
 
@@ -77,13 +87,15 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(_COLUMNS)
+    timed = any(series.seconds is not None for series in rows.values())
+    writer.writerow((*_COLUMNS, _CLOCK) if timed else _COLUMNS)
     for name, series in rows.items():
         for place, seed in enumerate(series.seeds):
             for index in range(series.rounds):
                 accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
-                writer.writerow((name, seed, index + 1, *accuracies, *counts))
+                seconds = () if series.seconds is None else (_cell(series.seconds[place, index]),)
+                writer.writerow((name, seed, index + 1, *accuracies, *counts, *seconds))
     with run_files.writing(folder):
         run_files.write_json(folder / ABOUT, dict(about))
         files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
@@ -112,7 +124,7 @@ def read(folder: Path) -> Setting | None:
 def _parse(text: str) -> dict[str, Series]:
     lines: dict[str, dict[int, list[list[str]]]] = {}
     reader = csv.reader(io.StringIO(text))
-    if tuple(next(reader, ())) != _COLUMNS:
+    if tuple(next(reader, ())) not in (_COLUMNS, (*_COLUMNS, _CLOCK)):
         raise ValueError("its columns have other names")
     for name, seed, _, *values in reader:
         lines.setdefault(name, {}).setdefault(int(seed), []).append(values)
@@ -123,7 +135,8 @@ def _series(by_seed: dict[int, list[list[str]]]) -> Series:
     table = np.array([[[value or "nan" for value in line] for line in lines] for lines in by_seed.values()])
     accuracies = (table[..., place].astype(np.float32) for place in range(2))
     counts = (table[..., place].astype(np.int64) for place in range(2, 4))
-    return Series(tuple(by_seed), *accuracies, *counts)
+    seconds = table[..., 4].astype(np.float32) if table.shape[-1] > 4 else None
+    return Series(tuple(by_seed), *accuracies, *counts, seconds)
 
 
 def _cell(value: float) -> str:

@@ -37,6 +37,9 @@ MEASURES = (
     Measure("rounds_to_target", "rounds to target", 1),
     Measure("megabytes_down_to_target", "MB down to target", 0),
     Measure("megabytes_up_to_target", "MB up to target", 0),
+    Measure("accuracy_at_equal_seconds", "at equal seconds", 3),
+    Measure("seconds_to_target", "seconds to target", 0),
+    Measure("seconds", "simulated seconds", 0),
 )
 TESTED = {
     "last_rounds_accuracy": ("accuracy of the last 10 rounds", True),
@@ -44,6 +47,11 @@ TESTED = {
     "rounds_to_target": ("rounds to the target, restricted", False),
 }
 """Metrics with a verdict: name -> description, and whether higher is better."""
+TESTED_IN_SECONDS = {
+    "accuracy_at_equal_seconds": ("accuracy at equal seconds", True),
+    "seconds_to_target": ("seconds to the target, restricted", False),
+}
+"""More such metrics, of settings with a clock."""
 
 
 class Row(NamedTuple):
@@ -102,8 +110,12 @@ def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[
         )
         for name, series in rows.items()
     ]
-    pairs = [pair for name, (_, higher) in TESTED.items() for pair in _family(table, rows, name, higher)]
+    pairs = [pair for name, (_, higher) in _tested(shared).items() for pair in _family(table, rows, name, higher)]
     return Standings(shared, table, pairs)
+
+
+def _tested(shared: Common) -> dict[str, tuple[str, bool]]:
+    return TESTED if shared.seconds is None else TESTED | TESTED_IN_SECONDS
 
 
 def _family(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
@@ -124,10 +136,11 @@ def as_csv(standings: Standings) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [measure.name for measure in MEASURES if measure.name in standings.rows[0].numbers]
+    tested = _tested(standings.shared)
     writer.writerow(
         ["row", "algo", "optimizer", "seeds", "rounds", "target", "equal_megabytes", "share_arrived", "at_least",
          "megabytes_down", "megabytes_up", "selection_milliseconds",
-         *(f"{name}_{what}" for name in names for what in ("mean", "sd")), *(f"{name}_verdict" for name in TESTED)]
+         *(f"{name}_{what}" for name in names for what in ("mean", "sd")), *(f"{name}_verdict" for name in tested)]
     )  # fmt: skip
     shared = standings.shared
     for row in standings.rows:
@@ -136,7 +149,7 @@ def as_csv(standings: Standings) -> str:
         start = [row.name, who.algo, who.optimizer, row.seeds, shared.rounds, shared.target, shared.megabytes, arrived,
                  _at_least(row), row.megabytes_down, row.megabytes_up, 1000 * row.selection_seconds]  # fmt: skip
         spreads = [value for name in names for value in mean_and_sd(row.numbers[name])]
-        verdicts = [standings.verdict(name, row.name) for name in TESTED]
+        verdicts = [standings.verdict(name, row.name) for name in tested]
         writer.writerow([plain(value) for value in (*start, *spreads, *verdicts)])
     return text.getvalue()
 
@@ -193,14 +206,15 @@ def _at_least(row: Row) -> str:
 
 def pairs_as_markdown(standings: Standings) -> str:
     """Return the comparisons as Markdown: one line per row, one column per metric."""
-    names = [name for name in TESTED if any(pair.measure == name for pair in standings.pairs)]
+    tested = _tested(standings.shared)
+    names = [name for name in tested if any(pair.measure == name for pair in standings.pairs)]
     if not names:
         return ""
     found = {(pair.measure, pair.row): pair for pair in standings.pairs}
     compared = {pair.row: pair.baseline for pair in standings.pairs}
-    lines = ["| | " + " | ".join(TESTED[name][0] for name in names) + " |", "|---|" + "---|" * len(names)]
+    lines = ["| | " + " | ".join(tested[name][0] for name in names) + " |", "|---|" + "---|" * len(names)]
     for row, baseline in compared.items():
-        cells = [difference(found[name, row].found, 1 if name == "rounds_to_target" else 3) for name in names]
+        cells = [difference(found[name, row].found, 1 if name.endswith("_to_target") else 3) for name in names]
         lines.append(f"| {cell(row)} minus {cell(baseline)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

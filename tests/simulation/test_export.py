@@ -32,6 +32,7 @@ TINY = {
     "num_selected": 3, "rounds": 4, "chunk": 2, "seeds": 2, "local_epochs": 1, "batch_size": 5,
 }  # fmt: skip
 ABSENT, LOST = {"available": 0.7}, {"report_failure_rate": 0.2}
+TIMED = {"timing": "tiers", "timing_args": {"jitter": 0.2}, "deadline": "q0.8", "over_select": 1.3}
 ALTERNATIVES = {  # of strategies, where they compute otherwise
     "fl_dp3s of a pool": {"algo": "fl_dp3s", "algo_args": {"pool": 6}},
     "fl_dp3s, unbiased": {"algo": "fl_dp3s", "aggregation": "unbiased"},
@@ -88,15 +89,23 @@ def assert_exports(*experiment, **settings):
         for algo, optimizer in zip(strategies.names(), itertools.chain(["fedavg"], itertools.cycle(optimizers.names())))
     ],
 )
-def test_every_strategy_with_absence_and_lost_reports_and_every_optimizer(algo, optimizer):
-    assert_exports(**TINY, **ABSENT, **LOST, algo=algo, optimizer=optimizer)
+def test_every_strategy_with_a_clock_and_every_optimizer(algo, optimizer):
+    assert_exports(**TINY, **ABSENT, **LOST, **TIMED, algo=algo, optimizer=optimizer)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("available", ["markov", "label", "size", "speed"])
+def test_every_mode_of_availability(available):
+    assert_exports(**TINY, **TIMED, available=available, algo="random")
 
 
 @pytest.mark.slow
 @pytest.mark.fast_cases(2)
-@pytest.mark.parametrize("more", [{}, ABSENT, LOST], ids=["neither", "absence", "lost reports"])
+@pytest.mark.parametrize(
+    "more", [{}, ABSENT, LOST, ABSENT | LOST], ids=["neither", "absence", "lost reports", "both"]
+)
 @pytest.mark.parametrize("algo", strategies.names())
-def test_every_strategy_without_one_of_them(algo, more):
+def test_every_strategy_without_a_clock(algo, more):
     assert_exports(**TINY, **more, algo=algo)
 
 

@@ -62,10 +62,9 @@ def main(arguments: Sequence[str]) -> int:
     chosen = grids.chosen(flags.parts)
     from fedjax_sel.runs.interruption import exit_code
     from studies.leaderboard import pages, running
-    from studies.leaderboard.settings import ALGOS
 
     scale = grid_flags.scale_of(flags)
-    algos = None if flags.algos is None else {one_of("--algos", name, ALGOS) for name in flags.algos}
+    algos = None if flags.algos is None else {one_of("--algos", name, grids.algos()) for name in flags.algos}
     workers = grid_flags.workers_of(flags)
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
     failed, written = False, [] if chosen else pages.write(flags.out)

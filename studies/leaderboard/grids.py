@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel import Config
 from fedjax_sel.core.parsing import one_of
-from studies.leaderboard import information, settings, tuning
+from studies.leaderboard import clock, information, settings, tuning
 from studies.leaderboard.settings import SETTINGS, Setting
 
 TUNED = ("fmnist-2spc", "fmnist-dir")
@@ -88,11 +88,18 @@ def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
     )
 
 
+def _clock(setting: Setting) -> tuple[Grid, ...]:
+    return tuple(
+        Grid(name, "clock", title, rows, setting.num_classes) for name, (title, rows) in clock.worlds(setting).items()
+    )
+
+
 def _grids() -> dict[str, Grid]:
     found = [_of_setting(setting) for setting in SETTINGS.values()]
     found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
     found += [grid for name in WITHOUT_DROPOUT for grid in _without_dropout(SETTINGS[name])]
     found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
+    found += [grid for name in clock.SETTINGS for grid in _clock(SETTINGS[name])]
     return {grid.name: grid for grid in found}
 
 
@@ -113,3 +120,8 @@ def chosen(names: list[str]) -> list[Grid]:
         else:
             found[name] = GRIDS[one_of("PART", name, (*groups, *GRIDS))]
     return list(found.values())
+
+
+def algos() -> list[str]:
+    """Return the strategies of all grids."""
+    return list(dict.fromkeys(config.selection.algo for grid in GRIDS.values() for config in grid.rows.values()))

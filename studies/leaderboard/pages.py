@@ -11,7 +11,7 @@ from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.reporting import plots
-from studies.leaderboard import across, pictures, price, series, settings, standings, tuning_page
+from studies.leaderboard import across, clock, pictures, price, series, settings, standings, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.measures import LAST_SHARE
 from studies.leaderboard.standings import Standings
@@ -62,6 +62,9 @@ def write(out: Path) -> list[str]:
     tables = {name: _standings(held) for name, held in found.items()}
     for name, held in found.items():
         _save(out / name, _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name]))
+    if clock.has_results(tables):
+        picture = plots.png_bytes(pictures.leads_in_seconds(clock.leads(tables)))
+        _save(out / "seconds", {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture})
     if found:
         _save(out, _summary(found, tables))
     return list(found)
@@ -105,8 +108,8 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
     if table.shared.seconds is not None:
         page.append(
-            f"Equal seconds: {table.shared.seconds:.0f} simulated seconds, the smallest total of any row and seed. Their "
-            "accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not reached "
+            f"Equal seconds: {table.shared.seconds:.0f} simulated seconds, the smallest total of any row and seed. "
+            "Their accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not reached "
             "the target by then counts the equal seconds."
         )
     page += [NOTES, *_family(table)]
@@ -199,7 +202,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
     tuned = [name for name in found if name.startswith(tuning_page.PREFIX) and not tuning_page.is_draws(name)]
     if short := [words for name in tuned if (words := tuning_page.in_short(name, found))]:
         page += ["## What tuning is worth", tuning_page.ABOUT, *short]
-    if others := {name: held for name, held in found.items() if name not in boards}:
+    if clock.has_results(tables):
+        page += ["## In simulated seconds", "[Which leads survive slow devices](seconds/README.md)."]
+    others = {name: held for name, held in found.items() if name not in boards and not name.startswith(clock.PREFIX)}
+    if others:
         page += [
             "## Beside it",
             "\n".join(f"* [{held.about['title']}]({name}/README.md)" for name, held in others.items()),

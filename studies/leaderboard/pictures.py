@@ -200,3 +200,35 @@ def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:
     axes[0].invert_yaxis()
     figure.legend(shown.values(), map(parsing.label, shown), loc="outside right center", frameon=False)
     return figure
+
+
+def leads_in_seconds(found: Mapping[str, Mapping[str, Mapping[str, tuple[float, float, float]]]]) -> Any:
+    """Draw each row's lead over random selection at equal seconds, with its interval, per setting and world.
+
+    Args:
+        found: lead, low and high end, by title of the setting, world and row.
+    """
+    from matplotlib.figure import Figure
+
+    columns = max(len(worlds) for worlds in found.values())
+    rows = list(dict.fromkeys(row for worlds in found.values() for leads in worlds.values() for row in leads))
+    height = 0.8 + 0.24 * len(rows)
+    figure = Figure(figsize=(2.0 + 2.1 * columns, height * len(found)), layout="constrained")
+    axes = figure.subplots(len(found), columns, sharey=True, sharex=True, squeeze=False)
+    styles = styles_of([*ALGOS, *rows])
+    for line, (title, worlds) in zip(axes, found.items()):
+        for axis, (world, leads) in zip(line, worlds.items()):
+            for row, (lead, low, high) in leads.items():
+                place = rows.index(row)
+                axis.plot([low, high], [place, place], color=styles[row].color, linewidth=1.6)
+                axis.plot(lead, place, "o", color=styles[row].color, markersize=4)
+            axis.axvline(0.0, color=styles[BASELINE].color, linewidth=0.8)
+            axis.set_title(world, fontsize="medium")
+            axis.grid(alpha=0.25)
+        line[0].set_ylabel(parsing.label(title))
+        for axis in line[len(worlds) :]:
+            axis.remove()
+    axes[0, 0].set_yticks(range(len(rows)), [parsing.label(row) for row in rows], fontsize="small")
+    axes[0, 0].invert_yaxis()
+    figure.supxlabel("lead in accuracy over random selection, at equal seconds", fontsize="medium")
+    return figure

@@ -47,7 +47,6 @@ class Series(NamedTuple):
         """Cumulative communication after each round, download and upload, MB [seeds, rounds]."""
         return (self.bytes_down + self.bytes_up).cumsum(axis=1) / 1e6
 
-
     @property
     def time(self) -> np.ndarray:
         """Simulated seconds from the start to the end of each round, float64 [seeds, rounds]."""

@@ -5,12 +5,13 @@ import numpy as np
 from studies.leaderboard.series import Series
 
 
-def series(accuracy, down=1_000_000, up=1_000_000, worst=None, seeds=None):
-    """A row of these accuracies, [seeds, rounds], that sends so much in each round."""
+def series(accuracy, down=1_000_000, up=1_000_000, worst=None, seeds=None, seconds=None):
+    """A row of these accuracies, [seeds, rounds], that sends so much, and lasts so long, in each round."""
     accuracy = np.asarray(accuracy, np.float32)
     worst = np.full(accuracy.shape, np.nan, np.float32) if worst is None else np.asarray(worst, np.float32)
     counts = [np.broadcast_to(np.asarray(given, np.int64), accuracy.shape).copy() for given in (down, up)]
-    return Series(tuple(range(len(accuracy))) if seeds is None else seeds, accuracy, worst, *counts)
+    time = None if seconds is None else np.full(accuracy.shape, seconds, np.float32)
+    return Series(tuple(range(len(accuracy))) if seeds is None else seeds, accuracy, worst, *counts, time)
 
 
 def level(value, seeds=10, rounds=20, spread=0.001, first_seed=0, **sent):

@@ -71,3 +71,22 @@ def test_what_is_equal_for_all_rows():
     shared = measures.common({"random": STEPS, "dear": dear}, 10)
     assert shared == Common(4, 0.35, 9.0, 4.0, 0.1)
     assert measures.common({"dear": dear}, 4).target is None
+
+
+def test_seconds_by_hand():
+    slow = made_up.series([[0.2, 0.4, 0.6, 0.8]], seconds=10)
+    fast = made_up.series([[0.1, 0.2, 0.3, 0.4]], seconds=5)
+    shared = measures.common({"slow": slow, "fast": fast}, 10)
+    assert shared.seconds == 20
+    assert measures.of_row(slow, shared)["accuracy_at_equal_seconds"] == pytest.approx(0.4)  # the last of two
+    assert measures.of_row(fast, shared)["accuracy_at_equal_seconds"] == pytest.approx(0.35)  # the last two of four
+    assert measures.common({"slow": slow, "none": STEPS}, 10).seconds is None
+
+
+def test_seconds_to_the_target_end_at_equal_seconds():
+    early, late = np.full((1, 30), 0.7), np.full((1, 30), 0.1)
+    rows = {"random": made_up.series(early, seconds=2), "afl": made_up.series(late, seconds=1)}
+    shared = measures.common(rows, 10)
+    assert (shared.target, shared.seconds) == (0.7, 30)
+    assert measures.of_row(rows["random"], shared)["seconds_to_target"] == 20  # ten rounds
+    assert measures.of_row(rows["afl"], shared)["seconds_to_target"] == 30  # it never arrives

@@ -13,6 +13,7 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.divfl import divfl
 from fedjax_sel.strategies.fedcor import fedcor
+from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
@@ -20,6 +21,7 @@ from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
+from fedjax_sel.strategies.tifl import tifl
 
 
 class Entry(NamedTuple):
@@ -41,6 +43,8 @@ TABLE: dict[str, Entry] = {
     "clustered": Entry(clustered, "Fraboni et al. 2021"),
     "divfl": Entry(divfl, "Balakrishnan et al. 2022"),
     "oort": Entry(oort, "Lai et al. 2021"),
+    "tifl": Entry(tifl, "Chai et al. 2020"),
+    "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

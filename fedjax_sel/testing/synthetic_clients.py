@@ -65,6 +65,7 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
         if KINDS[kind].has_table and kind not in facts:
             request = bought.get(kind, Request(kind, KINDS[kind].who[0], always()))
             facts[kind] = of_mixture(shape(request, COUNTS), 0.1 if kind == "profile" else 0.3)
+    facts["seconds"] = np.exp(facts["seconds"])
     accuracy = np.linspace(0.1, 0.9, t + 1)
 
     def evaluation(part: slice) -> Evaluation:
@@ -121,7 +122,7 @@ def extreme(world: World) -> World:
             return losses
         if KINDS[kind].is_loss:
             return np.broadcast_to(np.where(pattern == 1, -1, 1)[..., None] * losses[..., None], value.shape).copy()
-        return value if kind == "label_histogram" else value * np.float32(1e4)
+        return value if kind in ("label_histogram", "seconds") else value * np.float32(1e4)
 
     return world._replace(
         facts={kind: of_kind(kind, value) for kind, value in world.facts.items()},

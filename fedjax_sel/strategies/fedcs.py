@@ -1,0 +1,116 @@
+"""FedCS: as many clients as finish before a deadline, among random candidates (Nishio, Yonetani, ICC 2019).
+
+Each round draws random candidates and asks them for the duration of a round (the resource request). The cohort is the
+largest set of candidates that the deadline allows, at most K.
+
+    symbol     here                   shape    meaning
+    K C        State.num_candidates   scalar   number of candidates, a fraction C of all clients
+    K'         `candidates`           [d]      the candidates, drawn uniformly
+    total_k    info.seconds.value[k]  scalar   k's download, training and upload of a model
+    T_round    `round_seconds`                 deadline of a round
+    S          Selection.ids          [K]      the selected candidates, the fastest first; other places are empty
+
+Uploads are parallel in the simulated clock, so a round lasts max over S of total_k. The deadline then bounds each client
+alone: total_k < T_round. The largest set is all such candidates. If they exceed the K places, the fastest are selected.
+
+Information bought: resources="each-round": the duration of each candidate per round (d models down, d floats up, d local
+trainings). resources="start": the duration of all clients before the first round (N models down, N floats up, N local
+trainings), and none later.
+
+Differs from the paper:
+* The paper's clients upload one after another, each while the next ones still train. Its greedy algorithm adds the
+  client that extends this schedule least. Here uploads are parallel and the order does not matter. The durations
+  cannot be split into training and upload, so there is no sequential variant.
+* The model's distribution counts per client. In the paper all clients wait for the slowest download.
+* At most K clients are selected; the paper has no limit.
+* A paper's client knows its resources, and the request costs nothing. Here a client trains to measure its duration, so
+  with resources="each-round" every round waits for the slowest candidate. resources="start" avoids this wait, but
+  does not see later changes of speed. Clients that did not answer at the start are not selected.
+* The paper asks a tenth of 1,000 clients. The default is the larger of N / 10 and 2 K, and at most N.
+* Candidates are drawn from the available clients. Ties are broken at random.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, Request, always, at_start
+
+_FRACTION = 0.1  # C in the paper
+
+
+class State(NamedTuple):
+    """Constants; the table of durations holds everything that the strategy learns."""
+
+    num_clients: Static  # N
+    num_selected: Static  # K
+    num_candidates: Static  # d
+
+
+def fedcs(
+    *,
+    round_seconds: float = 180.0,
+    fraction: float | None = None,
+    resources: Literal["each-round", "start"] = "each-round",
+) -> Strategy:
+    """Make FedCS.
+
+    Args:
+        round_seconds: deadline T_round of a round, in seconds, above 0.
+        fraction: candidates as a fraction C of all clients, at most 1; at least K clients. None: 0.1, or more for 2 K
+            candidates.
+        resources: durations are measured in `each-round` by the candidates, or once at the `start` by all clients.
+
+    Raises:
+        UserError: a parameter is outside its range; `init` raises it if there are fewer than K candidates.
+    """
+    if not 0 < round_seconds < float("inf"):
+        raise UserError(f"fedcs: round_seconds={round_seconds} is not above 0 or not finite; the paper uses 180")
+    if fraction is not None and not 0 < fraction <= 1:
+        raise UserError(f"fedcs: fraction={fraction} is outside (0, 1]; the paper uses {_FRACTION}")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n, k = env.num_clients, env.num_selected
+        # 1e-9: rounding must not raise an integer product to the integer above.
+        d = math.ceil(n * (_FRACTION if fraction is None else fraction) - 1e-9)
+        if fraction is not None and d < k:
+            raise UserError(
+                f"fedcs: fraction={fraction} of the {n} clients are {d} candidates, below the cohort size {k}; give at "
+                f"least {k / n:.4g}, or leave it out"
+            )
+        return State(Static(n), Static(k), Static(d if fraction is not None else min(max(d, 2 * k), n)))
+
+    def candidates(key, state: State, info, round, available) -> jax.Array:
+        del info, round
+        return sampling.uniform_without_replacement(key, state.num_clients.value, state.num_candidates.value, available)
+
+    def select_answered(key, state: State, info: Information, round, available) -> Selection:
+        del round
+        value, age = info.seconds
+        return _fastest(key, value, (age == 0) & (value < round_seconds), available, state.num_selected.value)
+
+    def select_profiled(key, state: State, info: Information, round, available) -> Selection:
+        key_candidates, key_ties = jax.random.split(key)
+        value, age = info.seconds
+        named = candidates(key_candidates, state, info, round, available)
+        asked = jnp.zeros(age.shape, bool).at[named].set(True)
+        eligible = asked & (age < NEVER) & (value < round_seconds)
+        return _fastest(key_ties, value, eligible, available, state.num_selected.value)
+
+    if resources == "start":
+        return Strategy("fedcs", init, select_profiled, (Request("seconds", ALL, at_start()),))
+    return Strategy("fedcs", init, select_answered, (Request("seconds", CANDIDATES, always()),), candidates=candidates)
+
+
+def _fastest(key: jax.Array, seconds: jax.Array, eligible: jax.Array, available, k: int) -> Selection:
+    """Select the k eligible, available clients with the shortest durations [N]; further places stay empty."""
+    if available is not None:
+        eligible &= available
+    ids = sampling.top_k(key, jnp.where(eligible, -seconds, -jnp.inf), k)
+    return Selection(ids, None, eligible[ids])

@@ -1,0 +1,179 @@
+"""TiFL: cohorts of equally fast clients, from tiers with adaptive probabilities (Chai et al., HPDC 2020).
+
+All clients are profiled once. Ranked by the duration of a local training, they form m tiers of equal size. Each round
+draws one tier and K of its clients uniformly, so that fast clients do not wait for slow ones. The adaptive policy
+raises the probability of tiers on which the model is worse. Credits limit the number of draws of each tier.
+
+    symbol     here                   shape    meaning
+    L_i        info.seconds.value[i]  scalar   duration of a local training with both transfers
+    m          `num_tiers`                     number of tiers; tier 0 is the fastest
+    P_t        State.probabilities    [m]      probability of tier t; tiers without credits are drawn again
+    Credits_t  State.credits          [m]      remaining draws of tier t
+    I          `interval`                      rounds between two measurements of the tiers
+    A_t        -State.losses[t]       scalar   the paper: accuracy on the test data of the tier's clients. Here: minus the
+                                               mean loss over the examples of the tier's clients
+    cur        State.current          scalar   tier of the previous round
+
+Every I rounds, from round I: if A_cur is at most its value I rounds earlier, the probabilities change (Algorithm 2). The
+n tiers with credits are sorted by A_t, the lowest first. Tier number i, from 0, gets P = 2 (n - i) / (n (n + 1)).
+
+Information bought: the duration of all clients before the first round: N local trainings, N models down, N floats up.
+policy="adaptive" also buys the loss of all clients every I rounds, from the first: N models down, N floats up. The
+part of the data on which losses are measured is a setting of the simulator (--loss-on).
+
+Differs from the paper:
+* The catalog of facts has losses but no accuracies, so a tier's loss replaces its accuracy.
+* The paper does not define ChangeProbs. The formula above is that of two public ports, fltk and easyFL, which apply it
+  every I rounds without the test. Two other ports apply the test, but use other formulas.
+* The paper splits a histogram of the durations. Here tiers have equal sizes, as in three of four ports.
+* Clients are profiled once, without a time limit. Clients that do not answer belong to the slowest tiers; the paper
+  excludes them.
+* A tier with fewer than K available clients is filled from the next faster tiers, then from the next slower ones. The
+  paper assumes that tiers are larger than K. If no client of the drawn tier is available, the tier of the first
+  selected client pays the credit.
+* Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all credits are spent, all
+  tiers get new credits and equal probabilities.
+* An unavailable client counts in its tier's loss with its last measured loss.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start, every
+
+_ADAPTIVE, _INTERVAL = "adaptive", 10
+_RANDOM = (0.7, 0.1, 0.1, 0.05, 0.05)  # the paper's policy of this name, for five tiers
+
+
+class State(NamedTuple):
+    """Tiers, and what the adaptive policy learns about them."""
+
+    num_selected: Static  # K
+    sizes: jax.Array  # training examples, float32 [N]
+    ties: jax.Array  # random order of the clients, which breaks ties of durations, int32 [N]
+    tiers: jax.Array  # tier of each client, int32 [N]
+    probabilities: jax.Array  # P, float32 [m]
+    credits: jax.Array  # int32 [m]
+    initial_credits: jax.Array  # credits of each tier at the start, int32 scalar
+    losses: jax.Array  # mean loss of each tier at the last measurement, float32 [m]
+    current: jax.Array  # tier of the previous round, int32 scalar
+
+
+def tifl(
+    *, policy: str = _ADAPTIVE, num_tiers: int = 5, interval: int = _INTERVAL, credits: int | None = None
+) -> Strategy:
+    """Make TiFL.
+
+    Args:
+        policy: `adaptive`, or fixed probabilities: `uniform`, `fast` (always the fastest tier), `slow` (always the
+            slowest), `random` (0.7:0.1:0.1:0.05:0.05), or one probability per tier, the fastest first, with colons.
+        num_tiers: number of tiers m, from 1 to N.
+        interval: rounds I between two measurements of the adaptive policy, at least 1.
+        credits: draws of each tier under the adaptive policy, at least 1; None: the number of rounds over m, rounded up.
+
+    Raises:
+        UserError: a parameter is outside its range or has no effect; `init` raises it if there are fewer than m clients.
+    """
+    for name, value in (("num_tiers", num_tiers), ("interval", interval), ("credits", credits)):
+        if value is not None and value < 1:
+            raise UserError(f"tifl: {name}={value} is below 1; leave it out for the default")
+    adaptive = policy == _ADAPTIVE
+    for name, value, usual in (("interval", interval, _INTERVAL), ("credits", credits, None)):
+        if value != usual and not adaptive:
+            raise UserError(f"tifl: {name}={value} has no effect with policy={policy}; set policy={_ADAPTIVE}")
+    start = _probabilities("uniform" if adaptive else policy, num_tiers)
+
+    def init(key: jax.Array, env: Env) -> State:
+        n = env.num_clients
+        if num_tiers > n:
+            raise UserError(f"tifl: num_tiers={num_tiers} exceeds the {n} clients; give at most {n}")
+        ties = jax.random.permutation(key, n).astype(jnp.int32)
+        each = jnp.int32(math.ceil(env.num_rounds / num_tiers) if adaptive and credits is None else credits or 1)
+        return State(
+            Static(env.num_selected), env.sizes.astype(jnp.float32), ties, jnp.zeros((n,), jnp.int32),
+            jnp.float32(start), jnp.full((num_tiers,), each), each, jnp.zeros((num_tiers,)), jnp.int32(0),
+        )  # fmt: skip
+
+    def prepare(state: State, info: Information) -> State:
+        return state._replace(tiers=tiers_of(*info.seconds, state.ties, num_tiers))
+
+    def observe(state: State, info: Information, round, available) -> State:
+        del available
+        value, age = info.loss
+        losses = losses_of_tiers(value, jnp.where(age < NEVER, state.sizes, 0.0), state.tiers, num_tiers)
+        measured = round % interval == 0
+        worse = measured & (round > 0) & (losses[state.current] >= state.losses[state.current])
+        return state._replace(
+            probabilities=jnp.where(worse, changed_probabilities(losses, state.credits), state.probabilities),
+            losses=jnp.where(measured, losses, state.losses),
+        )
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info, round
+        key_tier, key_clients = jax.random.split(key)
+        k, n = state.num_selected.value, state.tiers.shape[0]
+        tier = sampling.with_replacement(key_tier, jnp.where(state.credits > 0, state.probabilities, 0.0), 1)[0]
+        steps = jnp.where(state.tiers <= tier, tier - state.tiers, state.tiers)  # the next faster tiers, then the slower
+        if available is not None:
+            steps = jnp.where(available, steps, num_tiers)
+        ids = sampling.first((steps.astype(jnp.uint32), *sampling.random_words(key_clients, n)), k)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    def update(state: State, info, round, selection: Selection, outcome) -> State:
+        del info, round, outcome
+        tier = state.tiers[selection.ids[0]]  # the drawn tier comes first
+        credits = jnp.maximum(state.credits.at[tier].add(-1), 0)
+        spent = (credits == 0).all()
+        return state._replace(
+            probabilities=jnp.where(spent, 1 / num_tiers, state.probabilities),
+            credits=jnp.where(spent, state.initial_credits, credits),
+            current=tier,
+        )
+
+    profile = Request("seconds", ALL, at_start())
+    if not adaptive:
+        return Strategy("tifl", init, select, (profile,), prepare=prepare)
+    requests = (profile, Request("loss", ALL, every(interval)))
+    return Strategy("tifl", init, select, requests, prepare=prepare, observe=observe, update=update)
+
+
+def tiers_of(seconds: jax.Array, age: jax.Array, ties: jax.Array, num_tiers: int) -> jax.Array:
+    """Return the tier of each client, int32 [N], from durations [N], their ages [N], and an order of ties [N]."""
+    n = seconds.shape[0]
+    ranking = jnp.lexsort((ties, jnp.where(age < NEVER, seconds, jnp.inf)))
+    return jnp.zeros((n,), jnp.int32).at[ranking].set((jnp.arange(n) * num_tiers // n).astype(jnp.int32))
+
+
+def losses_of_tiers(losses: jax.Array, weights: jax.Array, tiers: jax.Array, num_tiers: int) -> jax.Array:
+    """Return the weighted mean loss of each tier, [m], from losses [N], weights [N] and tiers [N]."""
+    members = jnp.where(tiers == jnp.arange(num_tiers)[:, None], weights, 0.0)
+    return (members * losses).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1.0)
+
+
+def changed_probabilities(losses: jax.Array, credits: jax.Array) -> jax.Array:
+    """Return P = 2 (n - i) / (n (n + 1)) of the n tiers with credits, sorted by descending loss; 0 for the others."""
+    has_credits = credits > 0
+    n = has_credits.sum()
+    i = jnp.argsort(jnp.argsort(jnp.where(has_credits, -losses, jnp.inf)))
+    return jnp.where(has_credits, 2 * (n - i) / (n * (n + 1)), 0.0).astype(jnp.float32)
+
+
+def _probabilities(policy: str, num_tiers: int) -> tuple[float, ...]:
+    others = (0.0,) * (num_tiers - 1)
+    named = {"uniform": (1 / num_tiers,) * num_tiers, "fast": (1.0, *others), "slow": (*others, 1.0), "random": _RANDOM}
+    try:
+        found = named[policy] if policy in named else tuple(float(part) for part in policy.split(":"))
+    except ValueError:
+        found = ()
+    if len(found) != num_tiers or not min(found) >= 0 or not abs(sum(found) - 1) <= 1e-6:
+        raise UserError(
+            f"tifl: policy={policy} is neither adaptive, {', '.join(named)} (five tiers) nor {num_tiers} probabilities "
+            "with sum 1; separate them by colons, such as 0.7:0.1:0.1:0.05:0.05"
+        )
+    return found

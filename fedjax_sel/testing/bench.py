@@ -104,7 +104,8 @@ def environment(game: Game, world: World) -> Env:
     """Return the `Env` passed to `init`."""
     sizes = jnp.asarray(world.sizes)
     counts = (sizes.shape[0], game.num_selected, game.num_rounds, COUNTS.num_classes, COUNTS.num_params)
-    return Env(*counts, sizes, sizes / sizes.sum(), params=MODEL, output_layer=OUTPUT_LAYER)
+    shares, has_clock = sizes / sizes.sum(), "seconds" in world.facts
+    return Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
 
 
 def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
@@ -169,7 +170,9 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
     subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
-    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets)
+    durations = world.facts.get("seconds")
+    seconds = None if durations is None else jnp.where(selection.mask, jnp.asarray(durations)[round, ids], 0.0)
+    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets, seconds)
 
 
 def play_rounds(

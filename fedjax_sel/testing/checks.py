@@ -15,6 +15,7 @@ from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
+from fedjax_sel.strategies.facts import KINDS
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.bench import (
@@ -560,10 +561,12 @@ def _run_experiment(strategy: Strategy, options: Options) -> Any:
     import fedjax_sel
 
     n, rounds = options.num_clients, options.rounds
+    timed = any(KINDS[request.kind].needs_clock for request in strategy.requests)
     experiment = fedjax_sel.Experiment.of(
         dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes=4,image_size=4",
         num_clients=n, num_selected=options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
         chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=strategy,
+        timing="tiers" if timed else "none",
     )  # fmt: skip
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()

@@ -65,6 +65,7 @@ def ordinary(strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -
         if KINDS[kind].has_table and kind not in facts:
             request = bought.get(kind, Request(kind, KINDS[kind].who[0], always()))
             facts[kind] = of_mixture(shape(request, COUNTS), 0.1 if kind == "profile" else 0.3)
+    facts["seconds"] = np.exp(facts["seconds"])
     accuracy = np.linspace(0.1, 0.9, t + 1)
 
     def evaluation(part: slice) -> Evaluation:

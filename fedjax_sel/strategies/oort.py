@@ -1,7 +1,10 @@
-"""Oort: clients with a high training loss, plus a decaying fraction of exploration (Lai et al., OSDI 2021).
+"""Oort: fast clients with a high training loss, plus a decaying fraction of exploration (Lai et al., OSDI 2021).
 
 The server keeps each client's statistical utility from its last participation. Most of a cohort is drawn from clients
 with a score near the top (exploitation). The rest is drawn from clients never selected (exploration).
+
+With system="clock", clients slower than the preferred duration T lose score, and exploration prefers fast clients. The
+pacer raises T while the utility of the cohorts stays flat. By default, durations are ignored.
 
     symbol    here                    shape    meaning
     U_i       State.utilities         [N]      n_i sqrt(mean of squared losses over the samples of the first local pass)
@@ -11,21 +14,37 @@ with a score near the top (exploitation). The rest is drawn from clients never s
     U_min, U_max                      scalar   smallest and largest utility of the explored clients
     s_i       scores                  [N]      (min(U_i, U_cap) - U_min) / (U_max - U_min) + sqrt(0.1 ln t / L_i)
     eps       State.exploration       scalar   fraction of exploration: max(eps_min, eps decay) each round
-    T / t_i   State.slowness          [N]      system factor (T / t_i)^alpha if t_i > T, the preferred duration; else 1
+    t_i       Pacer.durations         [N]      seconds of i's last report in time; bought before the first one
+    q         Pacer.percentile        scalar   percentile of T among the durations of all clients
+    T         _preferred              scalar   preferred duration: sorted t_i at floor(N q / 100); infinite at q = 100
+    v         Pacer.gains             [2 W]    mean new U_i of exploited clients that reported, in the last 2 W rounds
+    W, Delta  pacer_step, pacer_delta          rounds between the pacer's decisions; change of q, percentage points
+              State.slowness          [N]      system factor (T / t_i)^alpha if t_i > T; else 1 (Eq. 2)
 
-Exploitation: floor((1 - eps) K) clients, drawn with weights s_i from the clients with s_i >= `cut` x threshold. The
-threshold is the floor((1 - eps) K)-th largest score. Exploration: the remaining m clients, drawn with weights n_i from
-the `explore_pool` x m largest unexplored clients. Any places still empty are filled uniformly from the other clients.
+Exploitation: floor((1 - eps) K) clients, drawn with weights s_i x factor from the clients that reach `cut` x threshold.
+The threshold is the floor((1 - eps) K)-th largest of these weights. Exploration: the remaining m clients, drawn from
+the `explore_pool` x m unexplored clients of the largest weights: n_i, or 1 / t_i with system="clock" (Alg. 1, line 16).
+Any places still empty are filled uniformly from the other clients.
 
-Information bought: one float from each selected client per round (its loss over the first local pass).
+Pacer: before rounds 2 W, 3 W, ..., the sum of the last W entries of v is compared with the sum P of the W before. If
+they differ by at most 0.1 P, q rises by Delta, to at most 100. If they differ by at least 5 P, q falls by Delta, to at
+least Delta.
+
+Information bought: one float from each selected client per round (its loss over the first local pass). With
+system="clock", also one float from every client before the first round (the duration of a local training).
 
 Differs from the paper and its code:
 * preset="code" has the numbers of the public code. preset="paper" has the paper's: decay 0.98, cap 0.95, cut 0.95, and
   exclusion of clients selected more than 10 times. At most 30% of all clients, the most selected ones, are excluded,
   as in the code; they are still drawn if too few other clients are available.
-* It does not use the simulated clock (`--timing`). system="sizes" assumes that a client's duration is proportional to
-  its examples, and that T is a fixed quantile of the durations, without the pacer that adapts T. system="none" uses
-  statistical utility only.
+* system="none" uses statistical utility only. system="sizes" assumes that durations are proportional to n_i, and that T
+  is a fixed quantile of them. system="clock" is the full strategy; it needs simulated time (`--timing`).
+* The pacer is the code's. The paper's T starts at Delta and only rises, by Delta, if the utility of the last W rounds
+  is below that of the W before. `round_threshold` is FedScale's default; Oort's code has 10, and 30 for speech.
+* Alg. 1 explores by speed, read here as weights 1 / t_i. The code has n_i x factor instead. The pool is the code's.
+* The code knows the durations of unexplored clients from their device profiles; here the server buys them.
+* A selected client whose report does not count (lost, past the deadline, or after the K-th) keeps U_i, L_i and t_i. The
+  code gives over-selected clients the mean U_i of the reports, and counts a participation.
 * L_i is a round index, as in the code, so the bonus sqrt(0.1 ln t / L_i) is larger for older participations.
 * U_min and U_max are over explored, available clients. The code also includes the sizes of unexplored clients, and uses
   0.999 U_min. U_max - U_min is at least 1e-4, as in the code.
@@ -44,10 +63,23 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import SELECTED, Env, Information, Outcome, Request, Selection, Static, Strategy, always
+from fedjax_sel.strategies.base import (
+    ALL,
+    SELECTED,
+    Env,
+    Information,
+    Outcome,
+    Request,
+    Selection,
+    Static,
+    Strategy,
+    always,
+    at_start,
+)
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes
 _SMALLEST_RANGE = 1e-4  # lower bound of U_max - U_min
+_FLAT, _SHARP = 0.1, 5.0  # bounds of the pacer's relative change of utility
 
 
 class Numbers(NamedTuple):
@@ -64,6 +96,15 @@ _TABLE: dict[str, Numbers] = {
     "paper": Numbers(exploration_decay=0.98, cap=0.95, cut=0.95, max_participations=10),
 }
 _ALPHA, _QUANTILE = 2.0, 0.5  # defaults of the system factor
+_ROUND_THRESHOLD, _PACER_STEP, _PACER_DELTA = 30.0, 20, 5.0  # defaults of the pacer
+
+
+class Pacer(NamedTuple):
+    """Durations of the clients, and the pacer of their preferred duration."""
+
+    durations: jax.Array  # t_i, seconds, float32 [N]
+    percentile: jax.Array  # q, float32 scalar
+    gains: jax.Array  # v, oldest first, initially 0, float32 [2 W]
 
 
 class State(NamedTuple):
@@ -77,6 +118,7 @@ class State(NamedTuple):
     count: jax.Array  # number of participations, int32 [N]
     exploration: jax.Array  # eps of the previous round, float32 scalar
     least: jax.Array  # eps_min; 0 once every client has been explored, float32 scalar
+    pacer: Pacer | None = None  # None unless system="clock"
 
 
 def oort(
@@ -89,9 +131,12 @@ def oort(
     cut: float | None = None,
     explore_pool: float = 5.0,
     max_participations: int | None = None,
-    system: Literal["none", "sizes"] = "none",
+    system: Literal["none", "sizes", "clock"] = "none",
     alpha: float = _ALPHA,
     preferred_duration_quantile: float = _QUANTILE,
+    round_threshold: float = _ROUND_THRESHOLD,
+    pacer_step: int = _PACER_STEP,
+    pacer_delta: float = _PACER_DELTA,
 ) -> Strategy:
     """Make Oort.
 
@@ -104,14 +149,23 @@ def oort(
         cut: lowest exploited score as a fraction of the threshold, in [0, 1].
         explore_pool: size of the exploration pool as a multiple of the explored places; at least 1.
         max_participations: number of selections above which a client is excluded; 0: no limit.
-        system: system factor: larger clients are slower (`sizes`), or all are equally fast (`none`).
-        alpha: exponent of the system factor, at least 0.
-        preferred_duration_quantile: T as a quantile of the durations, in [0, 1].
+        system: durations: simulated seconds (`clock`), proportional to the examples (`sizes`), or all equal (`none`).
+        alpha: exponent of the system factor, at least 0 (the code's `round_penalty`).
+        preferred_duration_quantile: T as a quantile of the durations, in [0, 1]; with `sizes`.
+        round_threshold: q of the first round, a percentile of the durations, in [0, 100]; with `clock`.
+        pacer_step: W, rounds between the pacer's decisions, at least 1; with `clock`.
+        pacer_delta: change of q per decision, percentage points, in [0, 100]; with `clock`.
     """
     quantile = preferred_duration_quantile
-    for name, value, usual in (("alpha", alpha, _ALPHA), ("preferred_duration_quantile", quantile, _QUANTILE)):
-        if value != usual and system == "none":
-            raise UserError(f"oort: {name}={value} has no effect with system=none; set system=sizes")
+    for name, value, usual, needed in (
+        ("alpha", alpha, _ALPHA, ("sizes", "clock")),
+        ("preferred_duration_quantile", quantile, _QUANTILE, ("sizes",)),
+        ("round_threshold", round_threshold, _ROUND_THRESHOLD, ("clock",)),
+        ("pacer_step", pacer_step, _PACER_STEP, ("clock",)),
+        ("pacer_delta", pacer_delta, _PACER_DELTA, ("clock",)),
+    ):
+        if value != usual and system not in needed:
+            raise UserError(f"oort: {name}={value} has no effect with system={system}; set system={needed[0]}")
     given = (exploration_decay, cap, cut, max_participations)
     decay, cap, cut, limit = (value if value is not None else default for value, default in zip(given, _TABLE[preset]))
     fractions = {
@@ -121,24 +175,44 @@ def oort(
     for name, value in fractions.items():
         if not 0 <= value <= 1:
             raise UserError(f"oort: {name}={value} is outside [0, 1]; leave it out for the default")
-    for name, value, low in (("explore_pool", explore_pool, 1), ("max_participations", limit, 0), ("alpha", alpha, 0)):
+    for name, value in (("round_threshold", round_threshold), ("pacer_delta", pacer_delta)):
+        if not 0 <= value <= 100:
+            raise UserError(f"oort: {name}={value} is outside [0, 100]; leave it out for the default")
+    for name, value, low in (
+        ("explore_pool", explore_pool, 1), ("max_participations", limit, 0), ("alpha", alpha, 0),
+        ("pacer_step", pacer_step, 1),
+    ):  # fmt: skip
         if not low <= value < float("inf"):
             raise UserError(f"oort: {name}={value} is below {low} or not finite; leave it out for the default")
 
     def init(key: jax.Array, env: Env) -> State:
         del key
+        if system == "clock" and not env.has_clock:
+            raise UserError("oort: system=clock reads the simulated seconds of reports; add --timing, or leave it out")
         n = env.num_clients
         sizes = env.sizes.astype(jnp.float32)
         preferred = sampling.value_at(sizes, min(int(n * quantile + 1e-9), n - 1))
-        slowness = jnp.minimum(preferred / sizes, 1.0) ** alpha if system == "sizes" else jnp.ones_like(sizes)
+        slowness = _factor(preferred, sizes, alpha) if system == "sizes" else jnp.ones_like(sizes)
         zeros = jnp.zeros((n,), jnp.int32)
+        pacer = Pacer(jnp.zeros_like(sizes), jnp.float32(round_threshold), jnp.zeros((2 * pacer_step,)))
         return State(
             Static(env.num_selected), sizes, slowness, jnp.zeros_like(sizes), zeros, zeros,
-            jnp.float32(exploration), jnp.float32(exploration_min),
+            jnp.float32(exploration), jnp.float32(exploration_min), pacer if system == "clock" else None,
         )  # fmt: skip
+
+    def paced(state: State, pacer: Pacer) -> State:  # with the system factor of the next round
+        return state._replace(pacer=pacer, slowness=_factor(_preferred(pacer), pacer.durations, alpha))
+
+    def prepare(state: State, info: Information) -> State:
+        assert state.pacer is not None
+        return paced(state, state.pacer._replace(durations=info.seconds.value))
 
     def current(state: State) -> jax.Array:  # this round's eps
         return jnp.maximum(state.exploration * decay, state.least)
+
+    def exploited_places(state: State) -> jax.Array:  # this round's places for exploitation, int32 scalar
+        # 1e-4: rounding must not reduce an integer product to the integer below.
+        return jnp.floor(state.num_selected.value * (1 - current(state)) + 1e-4).astype(jnp.int32)
 
     def select(key, state: State, info, round, available) -> Selection:
         del info
@@ -151,16 +225,14 @@ def oort(
             eligible = reachable & ~(most & (state.count > limit))
         explored_before, unexplored = eligible & (state.count > 0), reachable & (state.count == 0)
 
-        # 1e-4: rounding must not reduce an integer product to the integer below.
-        num_exploited = jnp.floor(k * (1 - current(state)) + 1e-4).astype(jnp.int32)
-        num_exploited = jnp.minimum(num_exploited, explored_before.sum())
+        num_exploited = jnp.minimum(exploited_places(state), explored_before.sum())
         scores = jnp.where(explored_before, _scores(state, explored_before, round + 1, cap) * state.slowness, 0.0)
         threshold = -sampling.value_at(-scores, jnp.maximum(num_exploited - 1, 0))
         near_the_top = explored_before & (scores >= cut * threshold)
         exploited = sampling.without_replacement(key_exploit, jnp.where(near_the_top, scores, 0.0), k, near_the_top)
 
         num_explored = jnp.minimum(unexplored.sum(), k - num_exploited)
-        rewards = state.sizes * state.slowness
+        rewards = state.sizes * state.slowness if state.pacer is None else 1 / state.pacer.durations
         pool_size = jnp.floor(explore_pool * num_explored + 1e-4).astype(jnp.int32)
         pool = unexplored & sampling.among_largest(key_pool, jnp.where(unexplored, rewards, -jnp.inf), pool_size)
         explored = sampling.without_replacement(key_explore, jnp.where(pool, rewards, 0.0), k, pool)
@@ -173,13 +245,19 @@ def oort(
         return Selection(ids, None, reachable[ids])
 
     def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
-        del outcome
         n = state.sizes.shape[0]
         fact = info.training_loss
         answered = selection.mask & (fact.age[selection.ids] == 0)
         rows = jnp.where(answered, selection.ids, n)
         utilities = (state.sizes * fact.value)[selection.ids]
         all_explored = (state.count > 0).all()  # before this round's participations
+        if state.pacer is not None:
+            durations = state.pacer.durations.at[rows].set(outcome.seconds, mode="drop")
+            places = jnp.arange(selection.ids.shape[0])
+            exploited = answered & (places < exploited_places(state)) & (state.count[selection.ids] > 0)
+            gain = jnp.where(exploited, utilities, 0.0).sum() / jnp.maximum(exploited.sum(), 1)
+            pacer = _pace(state.pacer._replace(durations=durations), gain, round + 2, pacer_step, pacer_delta)
+            state = paced(state, pacer)
         return state._replace(
             utilities=state.utilities.at[rows].set(utilities, mode="drop"),
             last=state.last.at[rows].set(round + 1, mode="drop"),
@@ -188,8 +266,34 @@ def oort(
             least=jnp.where(all_explored, 0.0, state.least),
         )
 
-    request = Request("training_loss", SELECTED, always(), (("statistic", "rms-first-pass"),))
-    return Strategy(name="oort", init=init, select=select, requests=(request,), update=update)
+    losses = Request("training_loss", SELECTED, always(), (("statistic", "rms-first-pass"),))
+    if system != "clock":
+        return Strategy(name="oort", init=init, select=select, requests=(losses,), update=update)
+    durations = Request("seconds", ALL, at_start())
+    return Strategy(name="oort", init=init, prepare=prepare, select=select, requests=(losses, durations), update=update)
+
+
+def _factor(preferred: jax.Array, durations: jax.Array, alpha: float) -> jax.Array:
+    """Return the system factor (T / t_i)^alpha of clients slower than T, and 1 of the others, [N] (Eq. 2)."""
+    return jnp.minimum(preferred / durations, 1.0) ** alpha
+
+
+def _preferred(pacer: Pacer) -> jax.Array:
+    """Return T: the percentile q of all clients' durations, or infinity at q = 100; float32 scalar."""
+    n = pacer.durations.shape[0]
+    place = jnp.minimum(jnp.floor(n * pacer.percentile / 100 + 1e-4).astype(jnp.int32), n - 1)
+    return jnp.where(pacer.percentile < 100, sampling.value_at(pacer.durations, place), jnp.inf)
+
+
+def _pace(pacer: Pacer, gain: jax.Array, t: jax.Array, step: int, delta: float) -> Pacer:
+    """Append a round's v; before round t = 2 W, 3 W, ..., move q by the change of the sum over W rounds."""
+    gains = jnp.append(pacer.gains[1:], gain)
+    before = gains[:step].sum()
+    change = jnp.abs(gains[step:].sum() - before)
+    due, q = (t >= 2 * step) & (t % step == 0), pacer.percentile
+    lower = jnp.where(change >= _SHARP * before, jnp.maximum(q - delta, delta), q)
+    moved = jnp.where(change <= _FLAT * before, jnp.minimum(q + delta, 100.0), lower)
+    return pacer._replace(gains=gains, percentile=jnp.where(due, moved, q))
 
 
 def _scores(state: State, explored: jax.Array, t: jax.Array, cap: float) -> jax.Array:

@@ -170,7 +170,8 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     after = jnp.asarray(world.losses_after)[round, ids]
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
     subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
-    seconds = jnp.asarray(world.facts["seconds"])[round, ids] if "seconds" in world.facts else None
+    durations = world.facts.get("seconds")
+    seconds = None if durations is None else jnp.where(selection.mask, jnp.asarray(durations)[round, ids], 0.0)
     return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets, seconds)
 
 

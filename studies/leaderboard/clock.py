@@ -118,15 +118,15 @@ def leads(tables: Mapping[str, Standings]) -> dict[str, dict[str, dict[str, tupl
     }
 
 
-_ABOUT = f"""Each client has a phone of one of three classes: 6 % are fast, 44 % need 3.3 times as long, and 50 % need 9.2
-times as long. Shares, speeds and links are those of FLASH, with its FEMNIST model. The jitter's sigma is
+_ABOUT = f"""Each client has a phone of one of three classes: 6 % are fast, 44 % need 3.3 times as long, and 50 % need
+9.2 times as long. Shares, speeds and links are those of FLASH, with its FEMNIST model. The jitter's sigma is
 {PHONES["jitter"]}. Model, data and seeds are those of the [leaderboard](../README.md). Its MLP is smaller than FLASH's
 model, so only ratios of seconds have a meaning.
 
 The rules were written before the runs. A strategy **leads in seconds** if its accuracy at equal seconds is better than
 that of random selection in the same world. A lead **survives** if it is also better without a clock."""
-_LEGEND = f"""Cells are differences to random selection with the same seed: without a clock, of the accuracy of the last ten
-rounds; in a world, of the accuracy at equal seconds. Bold: better or worse, after Holm's correction over the rows of a
+_LEGEND = f"""Cells are differences to random selection with the same seed: without a clock, of the accuracy of the last
+ten rounds; in a world, of the accuracy at equal seconds. Bold: better or worse, after Holm's correction over the rows of a
 world. Equal seconds are the smallest total of any row and seed. The deadline is the median of all clients' durations.
 FedCS has its own deadline of {" and ".join(f"{one:g} s" for one in FEDCS_SECONDS.values())}, close to that median.
 *labels*: the clients with the later labels are slow. *daily*: half of the clients are available on average, by the hour

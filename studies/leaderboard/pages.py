@@ -109,8 +109,8 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
     if table.shared.seconds is not None:
         page.append(
             f"Equal seconds: {table.shared.seconds:.0f} simulated seconds, the smallest total of any row and seed. "
-            "Their accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not reached "
-            "the target by then counts the equal seconds."
+            "Their accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not "
+            "reached the target by then counts the equal seconds."
         )
     page += [NOTES, *_family(table)]
     return {

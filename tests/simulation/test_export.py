@@ -101,9 +101,7 @@ def test_every_mode_of_availability(available):
 
 @pytest.mark.slow
 @pytest.mark.fast_cases(2)
-@pytest.mark.parametrize(
-    "more", [{}, ABSENT, LOST, ABSENT | LOST], ids=["neither", "absence", "lost reports", "both"]
-)
+@pytest.mark.parametrize("more", [{}, ABSENT, LOST, ABSENT | LOST], ids=["neither", "absence", "lost reports", "both"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_without_a_clock(algo, more):
     assert_exports(**TINY, **more, algo=algo)

@@ -270,9 +270,7 @@ def oort(
     if system != "clock":
         return Strategy(name="oort", init=init, select=select, requests=(losses,), update=update)
     durations = Request("seconds", ALL, at_start())
-    return Strategy(
-        name="oort", init=init, prepare=prepare, select=select, requests=(losses, durations), update=update
-    )
+    return Strategy(name="oort", init=init, prepare=prepare, select=select, requests=(losses, durations), update=update)
 
 
 def _factor(preferred: jax.Array, durations: jax.Array, alpha: float) -> jax.Array:

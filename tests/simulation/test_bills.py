@@ -35,7 +35,8 @@ def start(value):
 
 
 def bill_of(algo, **hyperparameters):
-    problem = pose(SMALL.replace(algo=algo, algo_args=hyperparameters))
+    timing = "tiers" if hyperparameters.get("system") == "clock" else "none"
+    problem = pose(SMALL.replace(algo=algo, algo_args=hyperparameters, timing=timing))
     program = run.prepare(problem)
     _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
@@ -94,6 +95,7 @@ BILLS = {
     ("divfl", ("variant", "ideal")): (np.full(T, N), COHORT, lambda p: np.full(T, N * p)),
     ("divfl",): (served_by(0), COHORT, lambda p: start(N * p) + K * p),
     ("oort",): (COHORT, COHORT, COHORT),
+    ("oort", ("system", "clock")): (served_by(0), COHORT, start(N) + COHORT),
 }
 
 
@@ -110,6 +112,7 @@ EXAMPLES = {
         NONE,
     ),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
+    ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
 }
 # One of a family by default: the others differ in what has tests of its own.
 LONG = [
@@ -119,6 +122,7 @@ LONG = [
     ("pow_d", ("num_candidates", 5)),
     ("pow_d", ("variant", "cpow-d"), ("batch_size", 2)),
     ("divfl", ("variant", "ideal")),
+    ("oort", ("system", "clock")),
     *(item for item in BILLS if item[0] in ("fedcor", "fedgp") and item not in EXAMPLES),
 ]
 

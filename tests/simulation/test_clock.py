@@ -155,6 +155,18 @@ def test_strategies_see_the_seconds_of_reports_and_buy_those_of_all():
     np.testing.assert_allclose(program.carry.info.seconds.value[0], WHOLE, rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_oort_learns_from_reports_in_time_alone():
+    settings = {"algo": "oort", "algo_args": {"system": "clock"}, "num_selected": 2, "over_select": 1.5, "chunk": 1}
+    program = run.prepare(pose(fedjax_sel.Experiment.of(**STATIC | settings)))
+    np.testing.assert_allclose(program.carry.strategy.pacer.durations[0], WHOLE, rtol=1e-5)
+    carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    reported = AFTER + 4 / UP  # clients that answered before the first round have the model
+    in_time = reported < reported.max()
+    np.testing.assert_allclose(carry.strategy.pacer.durations[0], np.where(in_time, reported, WHOLE), rtol=1e-5)
+    assert ((carry.strategy.utilities[0] > 0) == in_time).all() and (carry.strategy.count[0] == in_time).all()
+
+
 def test_jitter_is_lognormal_and_depends_on_seed_and_round_alone():
     plan = pose(fedjax_sel.Experiment.of(**STATIC, num_selected=2, algo=fixed(0, 1)))
     streams = keys.streams(keys.roots(range(50), {}))

@@ -39,6 +39,7 @@ ALTERNATIVES = {  # of strategies, where they compute otherwise
     "fedcor, closed form": {"algo": "fedcor", "algo_args": {"preset": "closed-form"}},
     "divfl, ideal": {"algo": "divfl", "algo_args": {"variant": "ideal"}},
     "gpfl of all clients": {"algo": "gpfl", "algo_args": {"start": "all-clients"}},
+    "oort, clock": {"algo": "oort", "algo_args": {"system": "clock"}, "timing": "tiers", "over_select": 1.3},
 }
 
 

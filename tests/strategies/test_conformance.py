@@ -33,6 +33,7 @@ VARIANTS = [
     ("divfl", {"variant": "ideal"}),
     ("divfl", {"greedy": "stochastic", "weights": "cluster-size", "mixing": 0.3}),
     ("oort", {"preset": "paper", "system": "sizes", "max_participations": 1}),
+    ("oort", {"system": "clock", "pacer_step": 2}),
 ]
 
 

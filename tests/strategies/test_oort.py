@@ -9,18 +9,38 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import NEVER, SELECTED, Env, Fact, Information, Outcome, Selection
+from fedjax_sel.strategies.base import (
+    ALL,
+    NEVER,
+    SELECTED,
+    Env,
+    Fact,
+    Information,
+    Outcome,
+    Request,
+    Selection,
+    at_start,
+)
 from fedjax_sel.strategies.oort import oort
 
 OUTCOME = Outcome(None, None, None, None, None)
 
 
 class Twin:
-    """Float64 loops. It does not draw: it tells who may be drawn, and how likely."""
+    """Float64 loops. It does not draw: it tells who may be drawn, and how likely.
 
-    def __init__(self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2, system=False):
+    With `durations`, its pacer is that of the authors' code (oort.py, `pacer` and `getTopK`).
+    """
+
+    def __init__(
+        self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2, system=False,
+        durations=None, threshold=30.0, step=20, delta=5.0,
+    ):  # fmt: skip
         n = len(sizes)
+        self.durations, self.threshold, self.step, self.delta = durations, threshold, step, delta
+        self.history, self.exploited, self.reported, self.moves = [], [], [], []
         self.sizes, self.cap, self.cut, self.limit, self.decay, self.least = sizes, cap, cut, limit, decay, least
         self.utility, self.last, self.count, self.epsilon = [0.0] * n, [0] * n, [0] * n, 0.9
         preferred = sorted(sizes)[min(int(n * 0.5), n - 1)]
@@ -51,6 +71,8 @@ class Twin:
     def plan(self, k, t, available):
         """How many are exploited and explored, from whom, and the scores."""
         n = len(self.sizes)
+        if self.durations is not None:
+            self.pace(t)
         self.now = max(self.epsilon * self.decay, self.least) if self.exploring else 0.0
         welcome = [i for i in range(n) if available[i] and i not in self.left_out()]
         tried = [i for i in welcome if self.count[i] > 0]
@@ -60,11 +82,27 @@ class Twin:
         marginal = sorted(scores.values(), reverse=True)[exploit - 1] if exploit else 0.0
         near = {i for i in tried if scores[i] >= self.cut * marginal - 1e-5}
         explore = min(len(untried), k - exploit)
-        reward = {i: self.sizes[i] * self.factor[i] for i in untried}
+        reward = {i: 1 / self.durations[i] if self.durations else self.sizes[i] * self.factor[i] for i in untried}
         pool_size = min(math.floor(5 * explore), len(untried))
         bound = sorted(reward.values(), reverse=True)[pool_size - 1] if pool_size else 0.0
         pool = {i for i in untried if reward[i] >= bound}
         return exploit, near, explore, pool, scores, welcome
+
+    def pace(self, t):
+        reported = [self.utility[i] for i in self.exploited if i in self.reported]
+        self.history.append(sum(reported) / max(len(reported), 1))
+        if t >= 2 * self.step and t % self.step == 0:
+            before, now = sum(self.history[-2 * self.step : -self.step]), sum(self.history[-self.step :])
+            old = self.threshold
+            if abs(now - before) <= before * 0.1:
+                self.threshold = min(100.0, self.threshold + self.delta)
+            elif abs(now - before) >= before * 5:
+                self.threshold = max(self.delta, self.threshold - self.delta)
+            self.moves.append(self.threshold - old)
+        n, preferred = len(self.sizes), math.inf
+        if self.threshold < 100:
+            preferred = sorted(self.durations)[min(int(n * self.threshold / 100), n - 1)]
+        self.factor = [(preferred / t_i) ** 2 if t_i > preferred else 1.0 for t_i in self.durations]
 
     def update(self, cohort, losses, t):
         if all(c > 0 for c in self.count):
@@ -76,7 +114,8 @@ class Twin:
 
 
 def environment(sizes, k):
-    return Env(len(sizes), k, 10, 10, 100, jnp.asarray(sizes, jnp.int32), jnp.asarray(sizes) / sum(sizes))
+    shares = jnp.asarray(sizes) / sum(sizes)
+    return Env(len(sizes), k, 10, 10, 100, jnp.asarray(sizes, jnp.int32), shares, has_clock=True)
 
 
 def information(losses, ages=None):
@@ -86,22 +125,37 @@ def information(losses, ages=None):
     )
 
 
-def play(strategy, sizes, k, losses, games, seed=0, available=None):
-    """Rounds of `losses` [T, N]: ids, masks [games, T, K] and the states after each round."""
+def begin(strategy, sizes, k, durations=None):
+    """The state of the first round; `durations` [N] are bought before it."""
     state = strategy.init(jax.random.key(0), environment(sizes, k))
+    if durations is None:
+        return state
+    ages = jnp.zeros(len(sizes), jnp.int32)
+    return strategy.prepare(state, Information("oort", {"seconds": Fact(jnp.float32(durations), ages)}))
+
+
+def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=None, seconds=None, late=False):
+    """Rounds of `losses` [T, N]: ids, masks [games, T, K] and the states after each round.
+
+    With a clock, `seconds` [T, N] are those of reports; `late` [T, N] marks reports that do not count.
+    """
+    state = begin(strategy, sizes, k, durations)
     everyone = jnp.zeros(len(losses)) if available is None else jnp.asarray(available)
+    seconds, late = (jnp.broadcast_to(x, np.shape(losses)) for x in (0.0 if seconds is None else seconds, late))
 
     def game(key):
         def one(state, given):
-            round, loss, there = given
+            round, loss, there, own, too_late = given
             there = None if available is None else there
             selection = strategy.select(jax.random.fold_in(key, round), state, information(loss), round, there)
-            age = jnp.full(len(sizes), 3).at[jnp.where(selection.mask, selection.ids, 99)].set(0, mode="drop")
-            state = strategy.update(state, information(loss, age), round, selection, OUTCOME)
+            reports = selection._replace(mask=selection.mask & ~too_late[selection.ids])
+            age = jnp.full(len(sizes), 3).at[jnp.where(reports.mask, selection.ids, 99)].set(0, mode="drop")
+            outcome = OUTCOME._replace(seconds=jnp.where(reports.mask, own[selection.ids], 0.0))
+            state = strategy.update(state, information(loss, age), round, reports, outcome)
             return state, (selection.ids, selection.mask, state)
 
         rounds = jnp.arange(len(losses), dtype=jnp.int32)
-        return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone))[1]
+        return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone, seconds, late))[1]
 
     return jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(seed), games)))
 
@@ -153,9 +207,53 @@ def test_thirty_rounds_follow_the_twin(hyper, twin, share):
     assert all(c > 0 for c in reference.count) or share is not None  # exploration has come to its end
 
 
-def mid_game(sizes, k, utilities, last, count, exploration, **hyper):
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    "threshold,delta,growth,moves",
+    [
+        (30, 10.0, [1, 1, 10, 10, 10, 40, 40, 40], {10, -10, 0}),  # flat: q rises; tenfold: q falls; fourfold: it stays
+        (95, 20.0, [1] * 8, {5, 0}),  # up to 100: T is infinite
+        (30, 20.0, 10.0 ** np.arange(8), {-10, 0}),  # down to Delta
+    ],
+)
+def test_the_clock_follows_the_twin(threshold, delta, growth, moves):
+    n, k, rounds, games, step = 30, 6, 32, 5, 4
+    rng = np.random.default_rng(7)
+    sizes = rng.permutation(np.arange(10, 10 + n))
+    losses = np.float32(rng.uniform(0.95, 1.05, (rounds, n)) * np.repeat(growth, step)[:, None])
+    seconds = rng.lognormal(0, 1, (rounds + 1, n)).astype(np.float32)  # the first row is bought
+    late = rng.uniform(size=(rounds, n)) < 0.2
+    clock = {"system": "clock", "round_threshold": threshold, "pacer_step": step, "pacer_delta": delta}
+    strategy = oort(**clock, exploration=0.5, exploration_min=0.3)
+    all_ids, _, states = play(
+        strategy, sizes, k, losses, games, durations=seconds[0], seconds=seconds[1:], late=late
+    )  # fmt: skip
+    seen = set()
+    for game in range(games):
+        own = {"durations": seconds[0].tolist(), "threshold": threshold, "step": step, "delta": delta}
+        twin = Twin(sizes.tolist(), least=0.3, **own)
+        twin.epsilon = 0.5
+        for round in range(rounds):
+            ids = all_ids[game, round].tolist()
+            exploit, near, explore, pool, _, _ = twin.plan(k, round + 1, [True] * n)
+            assert set(ids[:exploit]) <= near and set(ids[exploit : exploit + explore]) <= pool
+            if round:  # the state before this selection
+                assert states.pacer.percentile[game, round - 1] == twin.threshold
+                np.testing.assert_allclose(states.slowness[game, round - 1], twin.factor, rtol=1e-5)
+            cohort = [i for i in ids if not late[round, i]]
+            twin.exploited, twin.reported = ids[:exploit], cohort
+            twin.update(cohort, losses[round], round + 1)
+            for i in cohort:
+                twin.durations[i] = float(seconds[round + 1, i])
+            np.testing.assert_allclose(states.utilities[game, round], twin.utility, rtol=1e-6)
+            np.testing.assert_array_equal(states.pacer.durations[game, round], np.float32(twin.durations))
+        seen |= set(twin.moves)
+    assert seen == moves
+
+
+def mid_game(sizes, k, utilities, last, count, exploration, durations=None, **hyper):
     strategy = oort(**hyper)
-    state = strategy.init(jax.random.key(0), environment(sizes, k))
+    state = begin(strategy, sizes, k, durations)
     state = state._replace(
         utilities=jnp.float32(utilities),
         last=jnp.int32(last),
@@ -224,6 +322,25 @@ def test_slow_clients_count_for_less():
     ids = draw(strategy, state, 0).ids
     assert_law(ids, without_replacement({0: 10, 1: 10, 2: 20, 3: 20, 4: 5}, 1))
     assert (oort().init(jax.random.key(0), environment(sizes, 1)).slowness == 1).all()
+
+
+@pytest.mark.slow
+def test_the_clock_prefers_fast_clients():
+    # T is the second of nine durations, 1 s: clients 1 to 4 lose score; the unexplored have 1 / t_i.
+    sizes, k, t = [10, 20, 30, 40, 50, 10, 20, 30, 40], 4, 7
+    durations = [0.5, 1.25, 1.5, 2.0, 8.0, 1.0, 2.0, 4.0, 8.0]
+    utilities, last = [40.0, 100.0, 75.0, 90.0, 20.0, 0, 0, 0, 0], [3, 6, 2, 4, 5, 0, 0, 0, 0]
+    hyper = {"durations": durations, "system": "clock", "round_threshold": 15}
+    strategy, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95, **hyper)
+    factor = [1, (1 / 1.25) ** 2, (1 / 1.5) ** 2, 1 / 4, 1 / 64]
+    np.testing.assert_allclose(state.slowness[:5], factor, rtol=1e-6)
+    twin = Twin(sizes, durations=durations, threshold=15)
+    twin.utility, twin.last, twin.count, twin.epsilon = utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95
+    exploit, near, explore, pool, scores, _ = twin.plan(k, t, [True] * 9)
+    assert (exploit, explore) == (2, 2) and len(near) > 2 and pool == {5, 6, 7, 8}
+    ids = draw(strategy, state, t - 1).ids
+    assert_law(ids[:, :2], without_replacement({i: scores[i] for i in near}, 2))
+    assert_law(ids[:, 2:], without_replacement({i: 1 / durations[i] for i in pool}, 2))
 
 
 @pytest.mark.slow
@@ -303,12 +420,23 @@ def test_what_it_buys():
         "training_loss", SELECTED, (("statistic", "rms-first-pass"),),
     )  # fmt: skip
     assert request.when.in_every_round and not request.when.before_first_round
+    assert oort(system="clock").requests == (request, Request("seconds", ALL, at_start()))
 
 
 @pytest.mark.parametrize(
     "name,value",
-    [("exploration", 1.5), ("cut", -0.1), ("cap", float("nan")), ("explore_pool", 0.5), ("max_participations", -1)],
-)
+    [
+        ("exploration", 1.5), ("cut", -0.1), ("cap", float("nan")), ("explore_pool", 0.5), ("max_participations", -1),
+        ("round_threshold", 101), ("pacer_delta", -1.0), ("pacer_step", 0),
+    ],
+)  # fmt: skip
 def test_parameters_outside_their_range_are_refused(name, value):
     with pytest.raises(UserError, match=f"oort: {name}="):
-        oort(**{name: value})
+        oort(**{name: value}, system="clock")
+
+
+def test_the_clock_needs_simulated_time():
+    with pytest.raises(UserError, match="add --timing"):
+        fedjax_sel.run(fedjax_sel.Config().replace(algo="oort", algo_args={"system": "clock"}))
+    with pytest.raises(UserError, match="pacer_step=5 has no effect with system=none; set system=clock"):
+        oort(pacer_step=5)

@@ -129,9 +129,12 @@ oort.cap                         | None        | of the preset
 oort.cut                         | None        | of the preset
 oort.explore_pool                | 5.0         | training/argParser.py, --sample_window
 oort.max_participations          | None        | of the preset
-oort.system                      | none        | it does not use the simulated clock
+oort.system                      | none        | statistical utility only; the full strategy is `clock`
 oort.alpha                       | 2.0         | training/argParser.py, --round_penalty
 oort.preferred_duration_quantile | 0.5         | see oort.py
+oort.round_threshold             | 30.0        | FedScale, config_parser.py, --round_threshold; Oort: 10
+oort.pacer_step                  | 20          | training/argParser.py, --pacer_step
+oort.pacer_delta                 | 5.0         | training/argParser.py, --pacer_delta
 """
 
 
@@ -175,6 +178,7 @@ def test_the_numbers_of_oort():
     assert set(oort._TABLE) == {"code", "paper"}
     assert oort._MAX_EXCLUDED == 0.3  # training/argParser.py, --blacklist_max_len
     assert oort._SMALLEST_RANGE == 1e-4  # oort.py, get_norm: max(_range, 1e-4)
+    assert (oort._FLAT, oort._SHARP) == (0.1, 5.0)  # oort.py, pacer
 
 
 def test_the_number_of_divfl():

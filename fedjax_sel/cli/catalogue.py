@@ -30,7 +30,7 @@ from fedjax_sel.runs import folder, progress
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.layout import padded_share
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule

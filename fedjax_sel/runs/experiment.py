@@ -30,9 +30,8 @@ from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
 from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
-from fedjax_sel.simulation.state import Records
+from fedjax_sel.simulation.state import Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.tasks import Task
 

@@ -15,7 +15,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import CLOCK, STEADY_CLOCK, Result
-from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.simulation.state import Ledger
 
 
 @contextlib.contextmanager

@@ -21,8 +21,7 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import keys
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Bill, Cohort, Plan, RoundContext, Time
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Cohort, Plan, RoundContext, Time
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import KINDS, SELECTED, Counts, Request

@@ -15,9 +15,9 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, clock, keys, ledger
+from fedjax_sel.simulation import availability, clock, keys
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
@@ -292,7 +292,7 @@ def _enter(
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
+    clients_in = jax.vmap(partial(distinct, num_clients=num_clients))
     asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
     examples = clock.evaluated(request, context.federation, context.plan.loss_on)
     work = jnp.where(asked, examples, 0).sum(axis=1)
@@ -337,7 +337,7 @@ def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask)
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(context, as_loss, context.carry.params, ids)
     num_clients = context.federation.starts.shape[1]
-    answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
+    answered = jax.vmap(partial(distinct, num_clients=num_clients))(ids, mask)
     changes = []
     for probe in range(facts.num_probes(request)):
         probed = probe_round(context, probe)

@@ -18,8 +18,7 @@ from fedjax_sel.experiment import Experiment, checking, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
 from fedjax_sel.simulation.client_table import HostStore
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Plan
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Plan
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 

@@ -16,12 +16,22 @@ from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, client_table, clock, evaluation, facts, keys, ledger, state
+from fedjax_sel.simulation import availability, client_table, clock, evaluation, facts, keys, state
 from fedjax_sel.simulation.availability import reachable
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.ledger import Events
-from fedjax_sel.simulation.state import Bill, Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
+from fedjax_sel.simulation.state import (
+    Bill,
+    Carry,
+    Cohort,
+    Events,
+    Plan,
+    Records,
+    RoundContext,
+    ServerStep,
+    Sums,
+    Trained,
+)
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
@@ -334,7 +344,7 @@ def record(
     train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
-    distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
+    distinct = jax.vmap(lambda ids, mask: state.distinct(ids, mask, num_clients))
     trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     evaluated = evaluation.server_examples(
         plan, federation, 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)

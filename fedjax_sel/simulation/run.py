@@ -21,9 +21,8 @@ from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.round import many_rounds
-from fedjax_sel.simulation.state import Bill, Carry, Plan, Records, RoundContext
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Carry, Plan, Records, RoundContext
 from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.base import Env, Information, keep_state
 from fedjax_sel.training import client

@@ -23,8 +23,8 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
-from fedjax_sel.simulation import ledger
 from fedjax_sel.simulation.layout import lay_out
+from fedjax_sel.simulation.state import distinct
 from fedjax_sel.strategies import base, protocol
 from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.protocol import Keys, SelectionState
@@ -195,7 +195,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
         queried = reachable
         if ids is not None:
-            queried = ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
+            queried = distinct(ids, reachable[ids] if mask is None else mask, num_clients)
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
             info = protocol.enter_answers(info, request.kind, values, queried & request.when.due(round))

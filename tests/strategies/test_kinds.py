@@ -15,7 +15,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import facts as measured
 from fedjax_sel.simulation import run
 from fedjax_sel.simulation.facts import ANSWERS
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always

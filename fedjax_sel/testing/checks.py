@@ -16,7 +16,6 @@ from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.protocol import fields_read
-from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.bench import (
     UNCHECKED,
     Bench,
@@ -356,7 +355,7 @@ def sizes(bench: Bench) -> str:
 
 def availability(bench: Bench) -> None:
     """Check that no unavailable client is selected, and that all are selected if at most K are available."""
-    world = synthetic_clients.sparse(bench.world, bench.options.num_selected)
+    world = bench.world.sparse(bench.options.num_selected)
     try:
         games = bench.sparse_games
     except Exception as error:

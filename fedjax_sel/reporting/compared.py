@@ -16,7 +16,7 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
-from fedjax_sel.runs import sweep
+from fedjax_sel.runs import run_files, sweep
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.sweep import Job, make_jobs
 
@@ -106,10 +106,7 @@ def run(
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
+        run_files.make_out_folder(out)
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
@@ -200,9 +197,6 @@ def _write(found: ComparisonResult, command: str) -> None:
     differences = comparison.by_conditions(found.pairs)
     page = comparison.document(found.rows, found.titles, found.failed, found.planned, command, differences)
     texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
-    for name, text in {**texts, PAGE: page}.items():
-        try:
+    with run_files.writing(found.out):
+        for name, text in {**texts, PAGE: page}.items():
             files.write(found.out / name, text.encode())
-        except OSError as error:
-            reason = f"cannot write {found.out / name} ({error.strerror or error})"
-            raise UserError(f"--out: {reason}; free disk space or give another folder") from error

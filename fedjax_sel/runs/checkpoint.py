@@ -200,7 +200,6 @@ def _digest_of_file(path: Path) -> str:
 
 
 def _commit(temporary: Path, place: Path) -> None:
-    """Sync a complete checkpoint to disk and rename it to its final name."""
     for path in [*temporary.rglob("*"), temporary]:
         sync(path)
     temporary.rename(place)
@@ -276,8 +275,7 @@ def source(path: Path, about: Manifest | None) -> str:
     """Return the origin of a run's data, for titles, from its newest manifest or else from `data.json`."""
     if about is not None and "source" in about:
         return about["source"]
-    data = run_files.read_json(path / DATA)
-    return str(data["source"]) if isinstance(data, dict) and "source" in data else "of unknown source"
+    return str(run_files.read_json(path / DATA).get("source", "of unknown source"))
 
 
 def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
@@ -380,8 +378,7 @@ def read_weights(folder: Path) -> Weights | None:
     file = folder / PARAMS
     if not file.exists():
         return restore(folder)
-    result = run_files.read_json(folder / RESULT)
-    digest = result.get(DIGEST_KEY) if isinstance(result, dict) else None
+    digest = run_files.read_json(folder / RESULT).get(DIGEST_KEY)
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:

@@ -47,12 +47,12 @@ def write_json(path: Path, value: Any) -> None:
     files.write(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read an optional JSON file; None if it is lost or damaged."""
-    try:
-        return files.read_json(path)
-    except (OSError, ValueError):
-        return None
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an optional JSON object from a file; empty if it is lost or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        found = files.read_json(path)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 FORMAT = 1

@@ -45,7 +45,12 @@ class Job(NamedTuple):
     @property
     def conditions(self) -> str:
         """The setting and the optimizer; jobs under equal conditions differ only in strategy and folder."""
-        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
+        return conditions(self.setting, self.optimizer)
+
+
+def conditions(setting: str, optimizer: str) -> str:
+    """Return the heading of a setting and an optimizer; the latter is empty if only one is compared."""
+    return f"{setting}, {optimizer}" if optimizer else setting
 
 
 KINDS = {"--algos": Strategy, "--optimizers": FederatedOptimizer}

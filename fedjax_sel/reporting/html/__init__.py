@@ -519,7 +519,6 @@ def _origins(chapter: Chapter) -> str:
     parts = []
     for run in chapter.runs:
         environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
-        environment = environment if isinstance(environment, dict) else {}
         command, devices = environment.get("command"), environment.get("devices")
         lines = {
             "folder": str(run.path),

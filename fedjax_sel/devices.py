@@ -319,7 +319,7 @@ def be_deterministic() -> None:
     If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags or not jax_settings.supported_flags([DETERMINISTIC]):
+    if DETERMINISTIC in flags or not jax_settings.knows_flags(DETERMINISTIC):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     cores = jax.config.values["jax_num_cpu_devices"]

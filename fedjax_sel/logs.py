@@ -236,32 +236,6 @@ class TensorBoard(Log):
         self._writer.close()
 
 
-class Trackio(Log):
-    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
-
-    tool = package = "trackio"
-
-    def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
-        self._run = self._module.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=before or f"{self.name}-{secrets.token_hex(3)}",
-            config=config,
-            resume="never" if before is None else "allow",
-        )
-        return self._run.name
-
-    def write(self, found: list[Step]) -> None:
-        """Log rounds."""
-        for step, values in found:
-            self._run.log(values, step=step)
-
-    def finish(self, finished: bool) -> None:
-        """Close the trackio run."""
-        del finished
-        self._run.finish()
-
-
 class WandB(Log):
     """Callback that logs all metrics of each seed to Weights & Biases; reads WANDB_PROJECT and so on."""
 
@@ -296,6 +270,27 @@ class WandB(Log):
     def finish(self, finished: bool) -> None:
         """Close the run; an interrupted one has the status "failed" until it is resumed."""
         self._run.finish(exit_code=0 if finished else 1)
+
+
+class Trackio(WandB):
+    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
+
+    tool = package = "trackio"  # its runs have the interface of wandb's
+
+    def begin(self, config: dict[str, Any], before: str | None) -> str:
+        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
+        self._run = self._module.init(
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
+            name=before or f"{self.name}-{secrets.token_hex(3)}",
+            config=config,
+            resume="never" if before is None else "allow",
+        )
+        return self._run.name
+
+    def finish(self, finished: bool) -> None:
+        """Close the trackio run."""
+        del finished
+        self._run.finish()
 
 
 # The values of `--log`, and their callbacks.

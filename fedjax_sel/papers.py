@@ -91,13 +91,6 @@ GPFL_PRESETS: dict[str, Config] = {
     for name, partition in PARTITIONS.items()
 }
 
-RELEASED_LOGS: dict[str, float] = {
-    "alpha = 0": 0.669, "alpha = 0.1": 0.746, "alpha = 2": 0.754, "alpha = 5": 0.718,
-    "alpha = 0.5 t / T": 0.700, "alpha = t / T": 0.739, "alpha = 2 t / T": 0.770, "alpha = 5 t / T": 0.758,
-}  # fmt: skip
-"""Exploration weight -> accuracy over the last ten rounds, from the logs released with the code (2SPC on Fashion-MNIST,
-500 rounds, one seed); Fig. 7 prints no numbers."""
-
 
 SOURCES = {
     "quickstart": "The default configuration",
@@ -121,13 +114,14 @@ _DATA = {
 def sentence(name: str) -> str:
     """Describe a preset, one of PRESETS, in one sentence."""
     config = preset(name)
-    run, seeds = config.run, len(config.run.seeds)
+    run, seeds, training = config.run, len(config.run.seeds), config.training
+    work = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
     parts = [
         f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
         f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
         f"model {config.model.model}"
         + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
-        _local_work(config),
+        f"{work} in batches of {training.batch_size}, learning rate {training.learning_rate:g}",
         *([f"{100 * held:.4g} % of each client's data held out"] if (held := config.data.holdout) else []),
         f"{run.rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}",
     ]
@@ -151,17 +145,6 @@ def _dealt(config: Config) -> str:
         if share == "H"
         else f"with {100 * float(share):.0f} % of each client's data from one label"
     )
-
-
-def _local_work(config: Config) -> str:
-    training = config.training
-    amount = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
-    return f"{amount} in batches of {training.batch_size}, learning rate {training.learning_rate:g}"
-
-
-def all_sentences() -> dict[str, str]:
-    """Return the description of every preset."""
-    return {name: sentence(name) for name in PRESETS}
 
 
 PRESETS: dict[str, Config] = {"quickstart": Config(), **FEDCOR_PRESETS, **FL_DP3S_PRESETS, **GPFL_PRESETS}

@@ -96,7 +96,12 @@ def inputs(part: str, tree: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, transform(lambda value: _pictures(part, value), tree), convert)
+    def pixels_of(value: Any) -> Any:
+        if not (isinstance(value, list) and holds_pictures(value)):
+            return value
+        return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
+
+    return _convert(part, transform(pixels_of, tree), convert)
 
 
 def targets(part: str, tree: Tree) -> Tree:
@@ -209,13 +214,6 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
 def reason(problem: Exception) -> str:
     """Return the first sentence of a third-party exception, to quote in a message."""
     return parsing.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
-
-
-def _pictures(part: str, value: Any) -> Any:
-    """Convert a list of pictures to arrays of pixels; return all other values unchanged."""
-    if not (isinstance(value, list) and holds_pictures(value)):
-        return value
-    return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
 
 
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:

@@ -118,15 +118,13 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
         "xavier-normal": 2.0 / (fan_in + fan_out),
     }
     deviation = math.sqrt(variances[name])
-    draw = _normal(deviation) if name.endswith("normal") else _uniform(math.sqrt(3.0) * deviation)
+    draw = _uniform(math.sqrt(3.0) * deviation)
     if name == DEFAULT_INITIALIZER:
         return draw
+    if name.endswith("normal"):
+        draw = lambda key, shape, dtype: deviation * jax.random.normal(key, shape, dtype)  # noqa: E731
     own = zlib.crc32(name.encode())
     return lambda key, shape, dtype=jnp.float32: draw(jax.random.fold_in(key, own), shape, dtype)
-
-
-def _normal(deviation: float) -> Initializer:
-    return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
 
 
 def _uniform(limit: float) -> Initializer:

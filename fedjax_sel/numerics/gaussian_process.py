@@ -45,7 +45,7 @@ def select_greedily(
     """Select clients greedily, each conditioned on the previous picks (Tang et al., FedCor, Alg. 1).
 
     A pick is the client k with the largest predicted decrease of the weighted loss, scale_k c_k / sqrt(v_k) with
-    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk. Sigma is then conditioned on k. The time is O(K N d), and the memory
+    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk (Eq. 12 and 13). Sigma is then conditioned on k. The time is O(K N d), and the memory
     besides X is O(N). Clients with negligible variance come after the others.
 
     Args:

@@ -404,7 +404,11 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
     amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
     if any(row.target_accuracy is not None for row in rows):
-        amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
+
+        def label_of(row: Row, label: str) -> str:
+            return f"{label} to {row.target_in_words}" if row.target_in_words else label
+
+        amounts_of(panels, styles, amounts, label_of, folder / "to_target.png")
     else:
         (folder / "to_target.png").unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
@@ -413,7 +417,3 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
     seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
     amounts_of(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
-
-
-def _to_target_label(row: Row, label: str) -> str:
-    return f"{label} to {row.target_in_words}" if row.target_in_words else label

@@ -76,11 +76,6 @@ def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Train
     return federation._replace(timing=speeds, deadline=limits.astype(np.float32))
 
 
-def no_time(num_replicates: int, num_clients: int) -> Time:
-    """Return the time before any query."""
-    return Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,)))
-
-
 def model_bytes(trainer: Trainer) -> int:
     """Return the bytes of a model in one direction."""
     return trainer.model.size * BYTES_PER_FLOAT

@@ -17,7 +17,7 @@ from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, clock, keys
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, distinct, to_train
+from fedjax_sel.simulation.state import Bill, RoundContext, Time, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
@@ -78,17 +78,15 @@ def _gradient(question: Question) -> jax.Array:
     return ravel_pytree(client.gradient(question.trainer, question.federation, question.params, question.everything))[0]
 
 
-def _label_histogram(question: Question) -> jax.Array:
-    return question.federation.label_counts[question.replicate, question.who].astype(jnp.float32)
-
-
 ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "loss": _loss,
     "training_loss": lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
     "profile": _profile,
     "gradient": _gradient,
     "update": lambda question: ravel_pytree(_train(question, None).update.trained)[0],
-    "label_histogram": _label_histogram,
+    "label_histogram": lambda question: question.federation.label_counts[question.replicate, question.who].astype(
+        jnp.float32
+    ),
     "update_norm": lambda question: jnp.linalg.norm(ravel_pytree(_train(question, None).update.trained)[0]),
 }
 """Kind of fact -> function that computes one client's entry of the table.
@@ -101,7 +99,7 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: 
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
-    time = clock.no_time(num_replicates, num_clients) if timed else None
+    time = Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,))) if timed else None
     return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
 
 

@@ -45,7 +45,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     config = problem.config
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, _test_blocks(problem), wanted)
+    test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
+    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(
@@ -85,11 +86,6 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
             "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
         )
     return client_table.make_store(row, len(run.seeds), num_clients)
-
-
-def _test_blocks(problem: Problem) -> int:
-    """Count the blocks of test images for one replicate, in a CPU's block size; devices share them."""
-    return -(-problem.dataset.num_test_examples // problem.model.cpu_block)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
@@ -134,7 +130,9 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.cohort_size,
-        clock=_clock(problem),
+        clock=None
+        if problem.law is None
+        else Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
@@ -144,14 +142,6 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
     return plan._replace(store=_store(problem, plan, seeds_at_once))
-
-
-def _clock(problem: Problem) -> Clock | None:
-    """Return the static configuration of simulated time; None without a clock."""
-    config = problem.config
-    if problem.law is None:
-        return None
-    return Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds)
 
 
 def availability_table(experiment: Experiment | Any, seed: int) -> np.ndarray:

@@ -111,7 +111,13 @@ def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held:
     `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with
     floating-point and integer leaves [S, ...].
     """
-    names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
+
+    def misnamed(ids: jax.Array, mask: jax.Array) -> jax.Array:
+        """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
+        outside = (ids < 0) | (ids >= num_clients)
+        return outside.any() | (distinct(ids, mask, num_clients).sum() != mask.sum())
+
+    names = jax.vmap(misnamed)
     wrong = names(named.ids, named.mask)
     if named.candidates is not None:
         wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
@@ -122,12 +128,6 @@ def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held:
 def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
     """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
     return jnp.clip(ids, 0, num_clients - 1)
-
-
-def _misnamed(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
-    outside = (ids < 0) | (ids >= num_clients)
-    return outside.any() | (distinct(ids, mask, num_clients).sum() != mask.sum())
 
 
 class Plan(NamedTuple):

@@ -397,7 +397,6 @@ def _of_own_device() -> int | None:
 # Runs on several machines. All run the same program with the same configuration and data. Only the first machine
 # accesses the run folder and the terminal; it broadcasts the results and errors of these actions.
 
-
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 
 

@@ -9,7 +9,6 @@ from fedjax_sel.core.parsing import one_of
 # data held out for its losses, Fashion-MNIST normalized with MNIST's constants, and local work of 3 (CIFAR-10: 5)
 # epochs. The text states 20 (40) local iterations; 3 epochs over 480 examples in batches of 64 are 24.
 
-
 _FEDCOR_COMMON = Config().replace(
     num_clients=100, num_selected=5, holdout=0.2, loss_on="holdout", momentum=0.0, aggregation="uniform", seeds=5,
     eval_every=1,
@@ -52,7 +51,6 @@ FEDCOR_PRESETS: dict[str, Config] = {
 # batches of 10, and five epochs (300 steps per client). The paper's main result is the number of rounds to 90 %
 # training accuracy, over 50 seeds. A preset runs one seed; add --seeds 50 for all.
 
-
 _FL_DP3S_COMMON = Config().replace(
     num_clients=100, num_selected=10, partition="skewness", model="cnn_small", local_epochs=5, batch_size=10,
     learning_rate=0.01, momentum=0.5, aggregation="samples", rounds=150, seeds=1, train_metrics_every=1, chunk=1,
@@ -74,7 +72,6 @@ FL_DP3S_PRESETS: dict[str, Config] = {
 #
 # The authors' FedCor baseline is `--algo fedcor --algo-args preset=gpfl-port`. Their power-of-choice baseline is
 # `--algo pow_d --algo-args variant=train-first`.
-
 
 GPFL_FASHION_MNIST = Config().replace(
     dataset="fashion_mnist", num_clients=100, num_selected=5, model="mlp", model_dropout=0.5, local_steps=20,

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # Atomic writes rename a temporary file. A rename would replace a device, a pipe or a symbolic link by a file. Devices
 # and pipes are therefore rejected, and for a link its target is written.
-
-
 def temporary(path: Path, own: str = "") -> Path:
     """Return the temporary name of a path that is being written; the suffix `own` separates concurrent writers."""
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")

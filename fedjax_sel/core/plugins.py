@@ -84,9 +84,7 @@ def contained(names: Iterable[str]) -> Iterator[None]:
         yield
     except SystemExit as error:
         whose = " or ".join(filter(is_plugin, names)) or "something"
-        raise UserError(
-            f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception there instead"
-        ) from error
+        raise UserError(f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception instead") from error
 
 
 def _import(name: str, module_name: str, wanted: Wanted) -> Any:
@@ -115,7 +113,6 @@ def _a(value: Any) -> str:
 
 # A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
 # same folder if the module belongs to no package. Their digests detect edits.
-
 
 Sources = dict[str, str]  # module name -> SHA-256 of its file
 

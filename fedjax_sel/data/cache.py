@@ -155,9 +155,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
         write(copy, dataset, fingerprint)
         return read(copy, name, fingerprint)
     except (OSError, DamagedCopyError) as problem:
-        warnings.warn(
-            f"no decoded copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2
-        )
+        warnings.warn(f"no copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2)
         return dataset
 
 

@@ -340,8 +340,6 @@ def _applied(inputs: Tree, mean: Any, std: Any) -> Any:
 
 
 # Data sets of PyTorch.
-
-
 def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
     """Read all inputs and targets of a map-style data set or a `TensorDataset`, not yet validated."""
     tensors = getattr(dataset, "tensors", None)
@@ -384,7 +382,7 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
             item = dataset[position]
         except Exception as problem:  # the user's transform may raise anything
             raise UserError(
-                f"{part}: example {position} cannot be read ({reason(problem)}); fix the data set"
+                f"{part}: example {position} is unreadable ({reason(problem)}); fix the data set"
             ) from problem
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise UserError(f"{part}: example {position} is a {type(item).__name__}, not a pair; give (input, target)")

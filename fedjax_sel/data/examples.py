@@ -205,9 +205,7 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     if array.dtype.kind in "US":
         array = np.unique(array, return_inverse=True)[1]
     if array.dtype.kind not in "iu":
-        raise UserError(
-            f"client_ids: {array.dtype} is neither whole numbers nor texts; give one number or name per example"
-        )
+        raise UserError(f"client_ids: {array.dtype} is neither whole numbers nor texts; give one of them per example")
     return array.astype(np.int64)
 
 
@@ -273,9 +271,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             )
         )
     if array.ndim < 1 or not array.size:
-        raise UserError(
-            f"{name}: an array of shape {array.shape} holds no examples; give at least one, along the first axis"
-        )
+        raise UserError(f"{name}: shape {array.shape} holds no examples; give at least one, along the first axis")
     return array
 
 

@@ -135,9 +135,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
         if option != "targets":
             raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
         if value.strip() not in _TARGETS:
-            raise UserError(
-                f"option targets of data set 'leaf': unknown {shown(value)}; choose from {', '.join(_TARGETS)}"
-            )
+            raise UserError(f"data set 'leaf': unknown targets {shown(value)}; choose from {', '.join(_TARGETS)}")
         form = value.strip()
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")

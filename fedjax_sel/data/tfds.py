@@ -49,9 +49,7 @@ def find(data_dir: Path, name: str) -> Path | None:
         return None
     complete = [version for version in versions if (version / _INFO).is_file()]
     if not complete:
-        raise UserError(
-            f"{versions[-1]} has no {_INFO}, so {name!r} was not fully prepared: delete it and prepare again"
-        )
+        raise UserError(f"{versions[-1]} has no {_INFO}: {name!r} was not fully prepared: delete it and prepare again")
     return complete[-1]
 
 
@@ -261,9 +259,7 @@ def read(folder: Path, name: str) -> Dataset:
         test_split = "test" if "test" in shards else "validation"
         for split in ("train", test_split):
             if split not in shards:
-                raise UserError(
-                    f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another set"
-                )
+                raise UserError(f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another")
             _check_shards(shards[split])
         sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
         with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
@@ -321,9 +317,7 @@ def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
     image = features[images[0]]
     # np_dtype, since the attribute dtype imports TensorFlow.
     if np.dtype(image.np_dtype) != np.uint8 or image.shape[-1] not in _PILLOW_MODES:
-        raise UserError(
-            f"{folder} has images of type {image.np_dtype}, shape {image.shape}: only uint8 images are supported"
-        )
+        raise UserError(f"{folder} has {image.np_dtype} images of shape {image.shape}: only uint8 images are supported")
     return _Keys(images[0], labels[0], image.shape[-1], int(features[labels[0]].num_classes or 0))
 
 

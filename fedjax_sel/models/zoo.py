@@ -132,8 +132,6 @@ class MLP(nn.Module):
 # The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
 # initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
 # clients with heterogeneous data (Hsieh et al. 2020).
-
-
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 

@@ -115,7 +115,12 @@ def run(
                 if done.result is not None:
                     picture = Path(str(done.job.config.run.out)) / "curves.png"
                     plots.curves_if_lost({done.job.algo: done.result}, picture)
-                _write(found, command)  # after each run, so that the tables can be read early
+                differences = comparison.by_conditions(found.pairs)  # after each run, so that they can be read early
+                page = comparison.document(found.rows, found.titles, found.failed, len(jobs), command, differences)
+                with run_files.writing(out):
+                    files.write(out / PAGE, page.encode())
+                    for name, text in found.as_csv().items():
+                        files.write(out / f"{name}.csv", text.encode())
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
@@ -191,12 +196,3 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
     pairs = tuple(comparison.pairs(rows, results))
     return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)
-
-
-def _write(found: ComparisonResult, command: str) -> None:
-    differences = comparison.by_conditions(found.pairs)
-    page = comparison.document(found.rows, found.titles, found.failed, found.planned, command, differences)
-    texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
-    with run_files.writing(found.out):
-        for name, text in {**texts, PAGE: page}.items():
-            files.write(found.out / name, text.encode())

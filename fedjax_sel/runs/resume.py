@@ -190,7 +190,10 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         if manifest[name] != ours[name]:
             raise DamagedError(f"it has a different {meaning}")
     folder.reject_other_digests(out, manifest["data"], ours["data"])
-    _refuse_another_model(problem.config, state, arrays)
+    # Intact weights of other shapes: the configuration identifies a model by its name alone.
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    if (differs := checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))) is not None:
+        raise checkpoint.another_model(problem.config, differs)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
     messages = [f"resuming after round {rounds} in {out}"]
@@ -211,14 +214,6 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     reading.reject_skipped_updates(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
-
-
-def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Reject intact weights of other shapes; the configuration identifies a model by its name alone."""
-    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-    found = checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))
-    if found is not None:
-        raise checkpoint.another_model(config, found)
 
 
 def to_plain(start: Start) -> dict[str, Any]:

@@ -101,8 +101,6 @@ def _digest(content: Manifest) -> str:
 
 # `metrics.csv` has one row per replicate and round; rounds count from 1; an empty cell marks a missing measurement. Two
 # runs of one configuration may differ only in columns that end in `_seconds`.
-
-
 def columns(measured: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of `metrics.csv` for the given measures."""
     return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)

@@ -45,9 +45,8 @@ def speeds(plan: Plan, timing: Timing | None, streams: keys.Streams, round: jax.
         return jnp.exp(jitter * jax.random.normal(key, (num_clients,)))
 
     factor = jax.vmap(draw)(streams.availability)
-    return Timing(
-        timing.seconds_per_example * factor, timing.down / factor, timing.up / factor, timing.latency * factor
-    )
+    seconds, down, up, latency = timing
+    return Timing(seconds * factor, down / factor, up / factor, latency * factor)
 
 
 def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Trainer, deadline: str | None) -> Federation:

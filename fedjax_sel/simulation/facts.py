@@ -43,20 +43,11 @@ class Question(NamedTuple):
     facts_key: jax.Array  # this client's key for choosing examples in this round
     round: jax.Array  # t, int32 scalar
 
-    @property
-    def segment(self) -> fed.Segment:
-        """The examples on which the client's loss is measured."""
-        return fed.loss_part(self.federation, self.replicate, self.who, self.request.option("on") or self.loss_on)
-
-    @property
-    def everything(self) -> fed.Segment:
-        """All of the client's examples."""
-        return fed.all_parts(self.federation, self.replicate, self.who)
-
 
 def _loss(question: Question) -> jax.Array:
-    request = question.request
-    common = (question.trainer, question.federation, question.params, question.segment)
+    request, on = question.request, question.request.option("on") or question.loss_on
+    part = fed.loss_part(question.federation, question.replicate, question.who, on)
+    common = (question.trainer, question.federation, question.params, part)
     if request.option("batch_size"):
         return client.batch_loss(*common, question.facts_key, request.option("batch_size"))
     return client.loss(*common, request.option("statistic", "mean"))
@@ -69,20 +60,16 @@ def _train(question: Question, statistic: str | None) -> client.LocalResult:
     )  # fmt: skip
 
 
-def _profile(question: Question) -> jax.Array:
-    relu = question.request.option("relu", False)
-    return client.profile(question.trainer, question.federation, question.params, question.everything, relu)
-
-
-def _gradient(question: Question) -> jax.Array:
-    return ravel_pytree(client.gradient(question.trainer, question.federation, question.params, question.everything))[0]
+def _whole(question: Question) -> tuple[Trainer, Federation, Weights, fed.Segment]:
+    all_examples = fed.all_parts(question.federation, question.replicate, question.who)
+    return question.trainer, question.federation, question.params, all_examples
 
 
 ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "loss": _loss,
     "training_loss": lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
-    "profile": _profile,
-    "gradient": _gradient,
+    "profile": lambda question: client.profile(*_whole(question), question.request.option("relu", False)),
+    "gradient": lambda question: ravel_pytree(client.gradient(*_whole(question)))[0],
     "update": lambda question: ravel_pytree(_train(question, None).update.trained)[0],
     "label_histogram": lambda question: question.federation.label_counts[question.replicate, question.who].astype(
         jnp.float32
@@ -192,8 +179,6 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 
 # The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
-
-
 def output_layer(model: Model) -> OutputLayer | None:
     """Return the position of a model's output layer, as strategies read it."""
     return None if model.output_layer is None else OutputLayer(*model.output_layer)

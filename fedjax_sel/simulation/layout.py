@@ -49,9 +49,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     mesh = devices.make_mesh(seeds_at_once, config.cohort_size, test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(
-        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
-    )
+    federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.reachable)
     every = run.eval_every if eval_every is None else eval_every
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:

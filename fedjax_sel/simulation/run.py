@@ -324,7 +324,10 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
     model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
-    step = devices.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
+    part, positions = Segment(*[jnp.int32(0)] * 3), jnp.arange(plan.trainer.work.batch_size)
+    batch = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
+    weights = jax.eval_shape(plan.trainer.model.init, jax_settings.key(0))
+    step = devices.of_program_text(partial(_gradient, plan), weights, *batch)
     return (
         images
         + (devices.of_arrays(tables) + layout.COPIES * devices.of_arrays(carry)) // groups
@@ -341,11 +344,3 @@ def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
         return client.mean_loss(trainer.model, trainer.task, moved, inputs, targets, unmasked)
 
     return jax.grad(loss)(weights.trained)
-
-
-def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
-    """Return the shapes of a model and one batch."""
-    positions = jnp.arange(plan.trainer.work.batch_size)
-    part = Segment(*[jnp.int32(0)] * 3)
-    examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
-    return jax.eval_shape(plan.trainer.model.init, jax_settings.key(0)), *examples

@@ -209,15 +209,11 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
-    metrics, lengths = _metrics(strategy, level), jnp.full((setting.num_selected,), 0.1)
+    metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_selected,), 0.1)
+    if any(request.kind == "server_metrics" for request in strategy.requests):
+        before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+        metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))
     subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
     outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection
-
-
-def _metrics(strategy: Strategy, level: jax.Array) -> base.ServerMetrics | base.Unrequested:
-    if all(request.kind != "server_metrics" for request in strategy.requests):
-        return base.Unrequested(strategy.name, "server_metrics")
-    before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
-    return base.ServerMetrics(before, before._replace(accuracy=level**2))

@@ -85,8 +85,6 @@ def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
 
 # Fatal errors of a round are detected on the device and reach the host with its records. Shapes: S replicates, N
 # clients, K selected, d candidates.
-
-
 class UncheckedIds(NamedTuple):
     """Client IDs of a round exactly as the strategy returned them."""
 

@@ -75,9 +75,7 @@ class Report(NamedTuple):
 
     def __str__(self) -> str:
         width = max(len(name) for name in self.findings)
-        lines = [
-            f"  {finding.status:7}  {name:{width}}  {finding.why}".rstrip() for name, finding in self.findings.items()
-        ]
+        lines = [f"  {one.status:7}  {name:{width}}  {one.why}".rstrip() for name, one in self.findings.items()]
         verdict = f"{len(self.failed)} of {len(lines)} checks failed" if self.failed else "conforms"
         return "\n".join([f"{self.strategy}: {verdict}", *lines])
 

@@ -433,7 +433,6 @@ def _line(error: Exception) -> str:
 # The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its
 # errors.
 
-
 LOST = 0.2  # fraction of lost reports in the experiment
 
 

@@ -445,7 +445,6 @@ def _measured(path: Path, result: Result) -> np.ndarray:
 
 # The HTML of the page.
 
-
 STYLES = ("page.css",)
 SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
 """The scripts in execution order."""
@@ -559,9 +558,7 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         },
         "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
-    sections = "".join(
-        _chapter(number, chapter, pairs[number], len(chapters)) for number, chapter in enumerate(chapters)
-    )
+    sections = "".join(_chapter(number, one, pairs[number], len(chapters)) for number, one in enumerate(chapters))
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
     return (

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import os
@@ -92,6 +93,12 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
         raise ValueError(wrong)
     if status.st_size > most_bytes:
         raise ValueError(f"it is larger than {most_bytes / 2**20:.4g} MB")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:

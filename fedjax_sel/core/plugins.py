@@ -23,19 +23,12 @@ from fedjax_sel.core.parsing import LONGEST, did_you_mean, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
-class Wanted(NamedTuple):
-    """The flag and return type of a plug-in."""
-
-    flag: str  # e.g. "--algo"
-    kind: type  # required type of the factory's return value
-
-
 def is_plugin(name: Any) -> bool:
     """Return whether a name has the form `module:factory`."""
     return isinstance(name, str) and ":" in name
 
 
-def load(name: str, wanted: Wanted) -> Callable[..., Any]:
+def load(name: str, wanted: "Registry[Any]") -> Callable[..., Any]:
     """Import a plug-in's factory "mypackage.module:factory" without calling it, or raise UserError.
 
     The module may also be in the working directory, even if Python's import path lacks it.
@@ -59,7 +52,7 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
     return factory  # `build` checks the return type
 
 
-def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
+def build(name: str, wanted: "Registry[Any]", factory: Callable[..., Any], values: dict[str, Any]) -> Any:
     """Call a plug-in's factory with converted arguments; raise UserError if it raises or returns another type."""
     try:
         made = factory(**values)
@@ -87,7 +80,7 @@ def contained(names: Iterable[str]) -> Iterator[None]:
         raise UserError(f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception instead") from error
 
 
-def _import(name: str, module_name: str, wanted: Wanted) -> Any:
+def _import(name: str, module_name: str, wanted: "Registry[Any]") -> Any:
     here = os.getcwd()
     if "" not in sys.path and here not in sys.path:
         sys.path.append(here)
@@ -405,7 +398,7 @@ class Registry(Generic[Made]):
         """
         factory = self.factory(name)
         values = convert_parameters(f"{self.flag}-args", name, factory, hyperparameters)
-        return build(name, self._wanted, factory, values) if is_plugin(name) else factory(**values)
+        return build(name, self, factory, values) if is_plugin(name) else factory(**values)
 
     def parameters(self, name: str) -> dict[str, Parameter]:
         """Return a factory's parameters: name -> (type, default)."""
@@ -414,9 +407,5 @@ class Registry(Generic[Made]):
     def factory(self, name: str) -> Callable[..., Made]:
         """Return the factory of a name, or raise UserError."""
         if is_plugin(name):
-            return load(name, self._wanted)
+            return load(name, self)
         return self.factories[one_of(self.flag, name, self.factories)]
-
-    @property
-    def _wanted(self) -> Wanted:
-        return Wanted(self.flag, self.kind)

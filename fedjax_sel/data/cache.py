@@ -237,8 +237,7 @@ def _manifest_digest(manifest: dict[str, Any]) -> str:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": files.digest(path)}
 
 
 def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:

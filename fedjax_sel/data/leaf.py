@@ -92,8 +92,7 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
         for path in files_of_part:
             try:
                 files.check(path, _MOST_BYTES)
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                content = files.digest(path)
             except (OSError, ValueError) as problem:
                 raise _foreign(path, f"it cannot be read ({problem})") from problem
             digest.update(f"{part} {path.name} {content}\n".encode())

@@ -226,11 +226,6 @@ class _Keys(NamedTuple):
     num_classes: int
 
 
-class _Formats(NamedTuple):
-    example_proto: Any
-    raw_bytes: Any
-
-
 def read(folder: Path, name: str) -> Dataset:
     """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
@@ -240,7 +235,7 @@ def read(folder: Path, name: str) -> Dataset:
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     check_readable(folder)
     check(folder)
-    tfds, formats = _import_tfds()
+    tfds = _import_tfds()
     with _quiet():
         try:
             builder = tfds.builder_from_directory(folder)
@@ -264,7 +259,7 @@ def read(folder: Path, name: str) -> Dataset:
         sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
         with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
             (train_images, train_labels, jpeg), (test_images, test_labels, _) = (
-                _decode(folder, builder, split, size, keys, formats, advance) for split, size in sizes.items()
+                _decode(folder, builder, split, size, keys, advance) for split, size in sizes.items()
             )
     if train_images.shape[1:] != test_images.shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
@@ -322,19 +317,21 @@ def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
 
 
 def _decode(
-    folder: Path, builder: Any, split: str, size: int, keys: _Keys, formats: _Formats, advance: Any
+    folder: Path, builder: Any, split: str, size: int, keys: _Keys, advance: Any
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     from PIL import Image
+    from tensorflow_datasets.core.decode import DeserializeMethod
+    from tensorflow_datasets.proto import tf_example_pb2
 
     if size == 0:
         raise UserError(f"{folder} has an empty {split!r} split: prepare the data set again")
     images, labels, jpeg, mode = np.empty(0, np.uint8), np.empty(size, np.int32), False, _PILLOW_MODES[keys.channels]
     try:
-        records = builder.as_data_source(split=split, deserialize_method=formats.raw_bytes)
+        records = builder.as_data_source(split=split, deserialize_method=DeserializeMethod.RAW_BYTES)
         for start in range(0, size, _CHUNK_EXAMPLES):
             positions = list(range(start, min(start + _CHUNK_EXAMPLES, size)))
             for position, record in zip(positions, records.__getitems__(positions), strict=True):
-                feature = formats.example_proto.Example.FromString(record).features.feature
+                feature = tf_example_pb2.Example.FromString(record).features.feature
                 encoded = feature[keys.image].bytes_list.value[0]
                 picture = Image.open(io.BytesIO(encoded))
                 pixels = examples.pixels(f"{folder}, {split!r} split", picture, mode)
@@ -392,7 +389,7 @@ def _unavailable(problem: Exception) -> UnavailableError:
     )
 
 
-def _import_tfds() -> tuple[Any, _Formats]:
+def _import_tfds() -> Any:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -403,10 +400,11 @@ def _import_tfds() -> tuple[Any, _Formats]:
             from tensorflow_datasets.proto import tf_example_pb2
 
             # Trigger the packages' lazy imports here, so that later errors are due to the folder.
-            _ = PIL.Image.open, tfds.builder_from_directory, tfds.features.Image, array_record_module.ArrayRecordReader
+            _ = PIL.Image.open, DeserializeMethod, tf_example_pb2, array_record_module.ArrayRecordReader
+            _ = tfds.builder_from_directory, tfds.features.Image
         except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
-    return tfds, _Formats(tf_example_pb2, DeserializeMethod.RAW_BYTES)
+    return tfds
 
 
 @contextlib.contextmanager

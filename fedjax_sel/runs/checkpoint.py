@@ -84,7 +84,7 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         for name, digest in about["files"].items():
             if not (place / name).is_file():
                 raise DamagedError(f"{name} is missing")
-            if _digest_of_file(place / name) != digest:
+            if files.digest(place / name) != digest:
                 raise DamagedError(f"{name} was changed")
         return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
@@ -189,14 +189,9 @@ def digest_of_array(array: np.ndarray) -> str:
 
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     written = sorted(path for path in folder.rglob("*") if path.is_file())
-    digests = {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in written}
+    digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
     described = {name: _description(array) for name, array in arrays.items()}
     run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
-
-
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _commit(temporary: Path, place: Path) -> None:

@@ -98,13 +98,12 @@ def load_whole(path: Path) -> Result | None:
 
     Such a run can be resumed from an earlier checkpoint.
     """
-    config = _config(path)
     try:
-        return _read(path, config, checkpoint.newest(path))
-    except checkpoint.CutError:
-        return None
-    except checkpoint.UNREADABLE as error:
-        raise _damaged(path, error) from error
+        return load(path)
+    except UserError as error:
+        if isinstance(error.__cause__, checkpoint.CutError):
+            return None
+        raise
 
 
 def _config(path: Path) -> Config:

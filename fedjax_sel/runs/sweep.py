@@ -226,16 +226,9 @@ def run_all(
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
 ) -> Iterator[Done]:
-    """Run the jobs in order; a failed job does not stop the others, an interrupted one is the last.
+    """Run the jobs in order, and yield each outcome; a failed job does not stop the others, an interrupted one is last.
 
-    Args:
-        checked: the jobs from `check`.
-        say: a function that shows a message to the user, called before each job.
-        progress: whether each run shows its progress.
-        watching: function from a job to its run's callbacks.
-
-    Yields:
-        The outcome of each job as soon as it ends.
+    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run.
     """
     for number, (job, problem, data) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"

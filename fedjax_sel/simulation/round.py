@@ -94,17 +94,9 @@ def many_rounds(
 ) -> tuple[Carry, Records]:
     """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
 
-    Args:
-        plan: the run's static configuration.
-        length: number of rounds; static.
-        some_are_idle: whether the last chunk extends past the run's end, where rounds change nothing; static.
-        carry: the run's state before round `first`, leaves [S, ...].
-        first: number of the first round, int32 scalar.
-        federation: the clients' and the server's data.
-        streams: random streams, [S] for each purpose.
-
-    Returns:
-        The carry after the chunk, and the records with leading axes [length, S].
+    `some_are_idle`, static, is whether the last chunk extends past the run's end, where rounds change nothing. The
+    other arguments are as in `one_round`; `first` is the number of the first round. The records have the leading axes
+    [length, S].
     """
 
     def body(carry: Carry, round: jax.Array):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings, parsing
@@ -24,7 +25,7 @@ from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.round import many_rounds
 from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Carry, Plan, Records, RoundContext
 from fedjax_sel.strategies import contract, protocol
-from fedjax_sel.strategies.base import Env, Information, keep_state
+from fedjax_sel.strategies.base import Env, Information, Strategy, keep_state
 from fedjax_sel.training import client
 
 
@@ -63,7 +64,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     roots = _roots(problem)
     first = 0 if resumed is None else resumed.rounds
     length = min(run.chunk, run.rounds)
-    out_shardings = (devices.sharding(mesh, per_seed), devices.sharding(mesh, devices.WHOLE))
+    out_shardings = (NamedSharding(mesh, per_seed), NamedSharding(mesh, devices.WHOLE))
     chunk = jax.jit(rounds(plan, length, first), donate_argnums=0, out_shardings=out_shardings)
 
     def starting(federation: Federation, roots: Streams) -> tuple[Carry | None, Streams]:
@@ -214,12 +215,16 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
     if protocol.requests_at_start(plan.strategy):
         info, start = measure(carry, federation, streams)
         carry = carry._replace(info=info, start=start)
-    if plan.strategy.prepare is keep_state:
-        return carry
-    host_state, host_info = devices.fetch((carry.strategy, carry.info))
-    replicates = range(federation.starts.shape[0])
-    states = [protocol.prepare(plan.strategy, *devices.of_replicate((host_state, host_info), s)) for s in replicates]
-    return carry._replace(strategy=jax.tree.map(devices.stacked, *states))
+    return carry._replace(strategy=prepared(plan.strategy, carry.strategy, carry.info, federation.starts.shape[0]))
+
+
+def prepared(strategy: Strategy, state: Any, info: Information, num_replicates: int) -> Any:
+    """Return the states after the strategy's `prepare`, [S, ...] in host memory; unchanged without that hook."""
+    if strategy.prepare is keep_state:
+        return state
+    on_host = devices.fetch((state, info))
+    states = [protocol.prepare(strategy, *devices.of_replicate(on_host, s)) for s in range(num_replicates)]
+    return jax.tree.map(devices.stacked, *states)
 
 
 View = Callable[[Carry], Any]

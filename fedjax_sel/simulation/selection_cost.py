@@ -24,9 +24,10 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation.layout import lay_out
+from fedjax_sel.simulation.run import prepared
 from fedjax_sel.simulation.state import distinct
 from fedjax_sel.strategies import base, protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
+from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 ROUNDS_A_CALL = 10
@@ -114,7 +115,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     _check_bytes("the program", program_bytes, most_bytes)
 
     carry, stubs = jax.jit(initial)(key)
-    carry = carry._replace(state=_prepared(setting, carry))
+    carry = carry._replace(state=prepared(setting.strategy, *carry, len(setting.sizes)))
     carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
     length = min(ROUNDS_A_CALL, setting.num_rounds)
@@ -160,16 +161,6 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
     ]
     stubs = _Stubs(jax.random.split(key_rounds, num_replicates), facts, jax.tree.unflatten(structure, updates))
     return _Carry(state, info), stubs
-
-
-def _prepared(setting: Setting, carry: _Carry) -> Any:
-    """Return the state after `prepare`, run as in a real run: per replicate, in float64 on the CPU."""
-    if setting.strategy.prepare is keep_state:
-        return carry.state
-    state, info = jax.device_get((carry.state, carry.info))
-    replicates = range(len(setting.sizes))
-    states = [protocol.prepare(setting.strategy, *devices.of_replicate((state, info), s)) for s in replicates]
-    return jax.tree.map(lambda *leaves: jnp.asarray(devices.stacked(*leaves)), *states)
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:

@@ -180,25 +180,16 @@ ADVICE = {
     "alike": "look for a division by a spread or a distance that is zero if all clients are identical",
     "twins": "look for a division by a distance that is zero between two clients",
     "extreme": "look for exp of a large loss (subtract the maximum), or squares of it",
-    "sparse": "ignore places with mask False",
+    "sparse": "ignore places of the cohort with mask False",
     "diverging": "mask the updates of clients with outcome.finite False (jnp.where) before any computation",
 }
 
 
 def no_nan(bench: Bench, world: str) -> None:
     """Check that the state has no NaN after any round of a world."""
-    nan = bench.games[world].nan
+    nan = (bench.sparse_games if world == "sparse" else bench.games[world]).nan
     if nan.any():
-        rounds = nan.any(axis=0).argmax()
-        raise Violation(f"the state holds NaN after round {rounds}; {ADVICE[world]}")
-
-
-def no_nan_where_few_are_available(bench: Bench) -> None:
-    """Check that the state has no NaN if some or all places of the cohort are empty."""
-    nan = bench.sparse_games.nan
-    if nan.any():
-        round = nan.any(axis=0).argmax()
-        raise Violation(f"the state holds NaN after round {round}, whose cohort has empty places; {ADVICE['sparse']}")
+        raise Violation(f"the state holds NaN after round {nan.any(axis=0).argmax()}; {ADVICE[world]}")
 
 
 def keys_matter(bench: Bench) -> None:
@@ -580,10 +571,6 @@ _TRACED = ("requests", "traceable")
 _PLAYED = (*_TRACED, "answer", "state")
 
 
-def _nan(world: str) -> Check:
-    return Check(f"nan: {world}", functools.partial(no_nan, world=world), (*_PLAYED, "cohort"))
-
-
 CHECKS: tuple[Check, ...] = (
     Check("requests", requests),
     Check("traceable", traceable, ("requests",)),
@@ -601,12 +588,15 @@ CHECKS: tuple[Check, ...] = (
     Check("rounds matter", rounds_matter, (*_PLAYED, "cohort", "key used")),
     Check("scan and vmap", scan_and_vmap, _PLAYED),
     Check("eager", eager, _PLAYED),
-    *(_nan(world) for world in ("ordinary", "alike", "twins", "extreme", "diverging")),
+    *(
+        Check(f"nan: {world}", functools.partial(no_nan, world=world), (*_PLAYED, "cohort"))
+        for world in ("ordinary", "alike", "twins", "extreme", "diverging")
+    ),
     Check("uniform", uniform, (*_PLAYED, "cohort")),
     Check("uniform pairs", uniform_pairs, (*_PLAYED, "cohort", "uniform")),
     Check("equivariant", equivariant, (*_PLAYED, "cohort")),
     Check("availability", availability, _PLAYED),
-    Check("nan: few available", no_nan_where_few_are_available, (*_PLAYED, "availability")),
+    Check("nan: few available", functools.partial(no_nan, world="sparse"), (*_PLAYED, "availability")),
     Check("K = 1, N - 1, N", sizes, (*_PLAYED, "cohort")),
     Check("ledger", ledger, (*_PLAYED, "cohort")),
 )

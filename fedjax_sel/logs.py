@@ -55,7 +55,11 @@ class Log:
         note = self._read_note() if rounds else {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._identity = self.begin(_plain(config.flat()), note.get("run"))
+            plain = {  # the types that the tools accept
+                name: value if isinstance(value, bool | int | float) else str(value)
+                for name, value in config.flat().items()
+            }
+            self._identity = self.begin(plain, note.get("run"))
             written = note.get("rounds", rounds) if note else 0  # notes of older versions have no `rounds`
             self._written = written if isinstance(written, int) and not self.rewrites else 0
             self._write_note()
@@ -142,11 +146,6 @@ def steps(rounds: Any, first: int) -> list[Step]:
             values["round_seconds"] = float(rounds.round_seconds[index])
         found.append((first + index + 1, values))
     return found
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with only numbers, Booleans and strings, the types that the tools accept."""
-    return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in values.items()}
 
 
 METRICS_A_CALL, PARAMETERS_A_CALL = 1000, 100  # MLflow's limits per call

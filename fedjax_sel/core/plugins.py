@@ -91,8 +91,7 @@ def _import(name: str, module_name: str, wanted: "Registry[Any]") -> Any:
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             raise UserError(
-                f"{wanted.flag} {name}: there is no module {missing!r}; "
-                "start from the folder that contains it, or install it"
+                f"{wanted.flag} {name}: there is no module {missing!r}; start from the folder with it, or install it"
             ) from error
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"

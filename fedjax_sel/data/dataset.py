@@ -355,19 +355,18 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
 
 def check_classes(train: Any, test: Any) -> None:
     """Check that two data sets, or `Subset`s of them, number their classes alike; two image folders may not."""
-    one, other = (_classes(dataset) for dataset in (train, test))
-    if one is not None and other is not None and one != other:
-        raise UserError(
-            f"test: the classes are {shown(', '.join(other))}, but in train {shown(', '.join(one))}; number the "
-            "classes of both alike"
-        )
+    names = []
+    for dataset in (train, test):
+        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+            dataset = dataset.dataset
+        names.append(getattr(dataset, "classes", None))
+    _check_alike("the classes", *names, "number the classes of both alike")
 
 
-def _classes(dataset: Any) -> list[str] | None:
-    while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
-        dataset = dataset.dataset
-    names = getattr(dataset, "classes", None)
-    return [str(name) for name in names] if isinstance(names, list | tuple) else None
+def _check_alike(what: str, train: Any, test: Any, advice: str) -> None:
+    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
+        one, other = (shown(", ".join(map(str, names))) for names in (train, test))
+        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
 
 
 def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tree]]:
@@ -513,12 +512,8 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
     """Check that both splits number the classes alike; features are `ClassLabel`s, or sequences of them."""
     while hasattr(train, "feature") and hasattr(test, "feature"):
         train, test = train.feature, test.feature
-    one, other = (getattr(feature, "names", None) for feature in (train, test))
-    if one is not None and other is not None and list(one) != list(other):
-        raise UserError(
-            f"test: the classes of column {column} are {shown(', '.join(map(str, other)))}, but in train "
-            f"{shown(', '.join(map(str, one)))}; number them alike with align_labels_with_mapping"
-        )
+    names = (getattr(feature, "names", None) for feature in (train, test))
+    _check_alike(f"the classes of column {column}", *names, "number them alike with align_labels_with_mapping")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:

@@ -123,8 +123,7 @@ def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
     for name, array in others:
         if len(array) != len(reference):
             raise UserError(
-                f"{name}: {len(array)} examples, but {first} has {len(reference)}; give each example one entry "
-                "in every array"
+                f"{name}: {len(array)} examples, but {first} has {len(reference)}; give one entry per example in each"
             )
 
 

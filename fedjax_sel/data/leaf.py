@@ -151,8 +151,7 @@ def _json_files(folder: Path, part: str) -> list[Path]:
     except (OSError, ValueError) as problem:
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         raise UserError(
-            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder that holds LEAF's "
-            "train/ and test/"
+            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder of LEAF's train/ and test/"
         ) from problem
     if not found:
         raise UserError(f"data set 'leaf': {folder / part} has no .json files; create them with LEAF's preprocess.sh")
@@ -248,6 +247,5 @@ _SHAKESPEARE = _Kind("Shakespeare", len(ALL_LETTERS), True, _shakespeare)
 
 def _foreign(path: Path, what: str) -> UserError:
     return UserError(
-        f"data set 'leaf': {path} is not LEAF's JSON of FEMNIST or Shakespeare: {what}; recreate it with LEAF's "
-        "preprocess.sh"
+        f"data set 'leaf': {path} is not LEAF's JSON of FEMNIST or Shakespeare: {what}; recreate it (preprocess.sh)"
     )

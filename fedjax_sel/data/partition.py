@@ -393,7 +393,8 @@ def skewness(
         # With random main labels clients may share examples, but no client may hold one twice.
         return bool((counts.sum(axis=0) <= available).all() if main == "balanced" else (counts <= available).all())
 
-    size = _largest(fits, len(labels) // num_clients)
+    # The largest size that fits, by bisection, or 0: larger sizes need more examples.
+    size = bisect.bisect_left(range(1, len(labels) // num_clients + 1), True, key=lambda size: not fits(size))
     if size < 1 or (share is None and size < 2):
         raise UserError(
             f"{num_clients} clients of skewness {skewness} need more than the {available.min()} examples of the "
@@ -467,11 +468,6 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
     counts[clients[:, None], plan.others[:, :extra]] += 1
     counts[clients, plan.main] = num_main
     return counts
-
-
-def _largest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the largest size up to ``most`` that fits, by bisection, or 0; larger sizes need more examples."""
-    return bisect.bisect_left(range(1, most + 1), True, key=lambda size: not fits(size))
 
 
 _SCHEMES: dict[str, Callable[..., Assignment]] = {

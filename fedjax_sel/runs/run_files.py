@@ -122,17 +122,15 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
         writer.writeheader()
     for index in range(chunk.num_rounds):
         for position, seed in enumerate(chunk.seeds):
-            measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
+            numbers = {name: np.float32(values[position, index]) for name, values in chunk.measured.items()}
+            # The shortest text that parses to the same float32.
+            measured = {name: "" if np.isnan(number) else str(number) for name, number in numbers.items()}
             counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
             steady = chunk.round_seconds[index]
             clocks = {CLOCK: f"{chunk.elapsed_seconds[index]:.3f}"}
             clocks[STEADY_CLOCK] = "" if np.isnan(steady) else f"{steady:.6g}"
             writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
     return text.getvalue()
-
-
-def _cell(value: float) -> str:
-    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that parses to the same float32
 
 
 def parse(

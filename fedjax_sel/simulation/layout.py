@@ -177,11 +177,7 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
             places = np.arange(each * share)
             # An empty place costs nothing if clients train one after another; a batch fills it with another client.
             dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
-            spent += share * max(_turn(jobs, at_once) for jobs in dealt.reshape(share, each))
+            # On a device, batches run in sequence, each as long as its longest job.
+            batches = np.array_split(dealt.reshape(share, each), range(at_once, each, at_once), axis=1)
+            spent += share * int(sum(batch.shape[1] * batch.max(axis=1) for batch in batches).max())
     return 1.0 - useful / spent
-
-
-def _turn(jobs: np.ndarray, at_once: int) -> int:
-    """Return a device's total time, in steps: batches run in sequence, each as long as its longest job."""
-    batches = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
-    return int(sum(len(batch) * batch.max() for batch in batches))

@@ -334,7 +334,9 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
         def best(key):
             if numbers.select == "proxy":
-                total = _total_covariance(state.embeddings, state.importance, numbers.noise)
+                total = jnp.matmul(state.embeddings, state.importance, precision=lax.Precision.HIGHEST)
+                total = jnp.matmul(total, state.embeddings, precision=lax.Precision.HIGHEST)
+                total += numbers.noise**2 * state.importance  # sum_i p_i Sigma_ik, [N]
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
             reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
             # The maximum is over reachable clients, because a never-reachable client keeps alpha = 1 and would make the
@@ -359,9 +361,3 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _total_covariance(embeddings: jax.Array, importance: jax.Array, noise: float) -> jax.Array:
-    """Return sum_i p_i Sigma_ik, [N]."""
-    total = jnp.matmul(embeddings, importance, precision=lax.Precision.HIGHEST)
-    return jnp.matmul(total, embeddings, precision=lax.Precision.HIGHEST) + noise**2 * importance

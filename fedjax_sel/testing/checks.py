@@ -351,8 +351,7 @@ def availability(bench: Bench) -> None:
         games = bench.sparse_games
     except Exception as error:
         raise Violation(
-            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; "
-            "support both None and an array"
+            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; support None and arrays"
         ) from error
     _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
 

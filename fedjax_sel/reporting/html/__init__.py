@@ -431,16 +431,12 @@ class Reader:
         if path not in self._clients:
             self._say(f"evaluating the final models of {path} on each client")
             try:
-                self._clients[path] = _measured(path, result)
+                reject_plugins(path)
+                found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
+                self._clients[path] = np.asarray(next(values for name, values in found.items() if name != "loss"))
             except UserError as error:  # not cached: weights may be saved shortly after the last round
                 left_out.append(f"Per-client results: {error}.")
         return self._clients.get(path)
-
-
-def _measured(path: Path, result: Result) -> np.ndarray:
-    reject_plugins(path)
-    found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
-    return np.asarray(next(values for name, values in found.items() if name != "loss"))
 
 
 # The HTML of the page.
@@ -519,10 +515,13 @@ def _origins(chapter: Chapter) -> str:
     for run in chapter.runs:
         environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
         command, devices = environment.get("command"), environment.get("devices")
+        packages = environment.get("packages")
+        versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
+        versions |= packages if isinstance(packages, dict) else {}
         lines = {
             "folder": str(run.path),
             "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "versions": _versions(environment),
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
             "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
             "commit": str(environment.get("commit") or ""),
         }
@@ -531,13 +530,6 @@ def _origins(chapter: Chapter) -> str:
             f'<details data-run="{escape(run.name)}"><summary>{escape(run.name)}</summary><dl>{listed}</dl></details>'
         )
     return "<h4>Provenance of each run</h4>" + "".join(parts)
-
-
-def _versions(environment: dict[str, Any]) -> str:
-    packages = environment.get("packages")
-    versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
-    versions |= packages if isinstance(packages, dict) else {}
-    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
@@ -559,6 +551,9 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
     sections = "".join(_chapter(number, one, pairs[number], len(chapters)) for number, one in enumerate(chapters))
+    text = json.dumps(about, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":  # they could end the script element
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
     return (
@@ -571,16 +566,9 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         f"{_names_of_settings(chapters)}</p></header>"
         f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
         "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
-        f'<script type="application/json" id="report">{_inlined(json.dumps(about, separators=(",", ":")))}</script>'
+        f'<script type="application/json" id="report">{text}</script>'
         f"<script>{plotly()}</script><script>{own_file(SCRIPTS)}</script></body></html>\n"
     )
-
-
-def _inlined(text: str) -> str:
-    """Return JSON with escaped characters that could end the surrounding script element."""
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
 
 
 def _names_of_settings(chapters: Sequence[Chapter]) -> str:

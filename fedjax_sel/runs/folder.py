@@ -5,7 +5,7 @@ import io
 import platform
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,41 +20,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given, Problem
 from fedjax_sel.runs import checkpoint, run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, DATA, ENVIRONMENT, METRICS, RESULT, Digests
 from fedjax_sel.version import __version__
-
-DIGITS = 7  # length of an abbreviated commit hash
-
-
-def environment_of(result: Result) -> dict[str, Any]:
-    """Return the content of a run's `environment.json`; an empty dict if it is lost or damaged."""
-    return run_files.read_json(Path(str(result.config.run.out)) / ENVIRONMENT)
-
-
-def commit_of(result: Result) -> str:
-    """Return the abbreviated commit from a run's `environment.json`; empty if it is unknown."""
-    return (environment_of(result).get("commit") or "")[:DIGITS]
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in seconds, or in minutes from two minutes on."""
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
-
-
-def in_words(results: Iterable[Result]) -> str:
-    """Return a sentence with the commits, total duration and machines of finished runs; empty without runs."""
-    runs = {str(result.config.run.out): result for result in results}  # each folder counts once
-    if not runs:
-        return ""
-    places = [environment_of(result) for result in runs.values()]
-    commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "unknown"
-    took = duration(sum(float(result.elapsed_seconds[-1]) for result in runs.values()))
-    cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
-    devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
-    packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
-    machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))
-    return f"Commit {commits}; the runs took {took} ({machine or 'unknown machine'})."
 
 
 def digests(data: Given, seeds: Sequence[int]) -> Digests:

@@ -93,19 +93,6 @@ def load(path: Path) -> Result:
         raise _damaged(path, error) from error
 
 
-def load_whole(path: Path) -> Result | None:
-    """Return the result in a run folder, as `load` does; None if rounds that a manifest covers are missing.
-
-    Such a run can be resumed from an earlier checkpoint.
-    """
-    try:
-        return load(path)
-    except UserError as error:
-        if isinstance(error.__cause__, checkpoint.CutError):
-            return None
-        raise
-
-
 def _config(path: Path) -> Config:
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")

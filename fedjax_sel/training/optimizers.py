@@ -216,8 +216,9 @@ def scaffold() -> FederatedOptimizer:
     def zeros(params: Params) -> Params:
         return jax.tree.map(jnp.zeros_like, params)
 
-    kept = {"init_own": zeros, "init_shared": zeros}
-    return FederatedOptimizer("scaffold", gradient, report, **kept, vectors_down=1, vectors_up=1)
+    return FederatedOptimizer(
+        "scaffold", gradient, report, init_own=zeros, init_shared=zeros, vectors_down=1, vectors_up=1
+    )
 
 
 # FedAvgM (Hsu et al. 2019) and FedAdagrad, FedAdam, FedYogi (Reddi et al., ICLR 2021, Alg. 2).

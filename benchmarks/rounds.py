@@ -7,6 +7,7 @@ import ceiling
 import jax
 import numpy as np
 import synthetic
+from jax.sharding import NamedSharding
 from timing import FEWEST
 
 import fedjax_sel
@@ -111,7 +112,7 @@ def unrolled(program: run.Program, unroll: int | None) -> run.Program:
         return program
     plan = program.plan._replace(trainer=program.plan.trainer._replace(unroll=unroll))
     out_shardings = (
-        devices.sharding(plan.mesh, devices.PER_SEED), devices.sharding(plan.mesh, devices.WHOLE)
+        NamedSharding(plan.mesh, devices.PER_SEED), NamedSharding(plan.mesh, devices.WHOLE)
     )  # fmt: skip
     chunk = jax.jit(run.rounds(plan, program.length), donate_argnums=0, out_shardings=out_shardings)
     return program._replace(plan=plan, chunk=chunk)

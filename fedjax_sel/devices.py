@@ -107,12 +107,7 @@ def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_spec
 
 def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
     """Put a pytree of arrays on the devices; `specs` is WHOLE or PER_SEED, or a prefix pytree of them."""
-    return jax.device_put(tree, jax.tree.map(partial(sharding, mesh), specs))
-
-
-def sharding(mesh: Mesh, spec: PartitionSpec) -> NamedSharding:
-    """Return the sharding of a partition spec."""
-    return NamedSharding(mesh, spec)
+    return jax.device_put(tree, jax.tree.map(partial(NamedSharding, mesh), specs))
 
 
 def fetch(tree: Any) -> Any:
@@ -319,7 +314,7 @@ def be_deterministic() -> None:
     If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
     """
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags or not jax_settings.supported_flags([DETERMINISTIC]):
+    if DETERMINISTIC in flags or not jax_settings.knows_flags(DETERMINISTIC):
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     cores = jax.config.values["jax_num_cpu_devices"]
@@ -396,7 +391,6 @@ def _of_own_device() -> int | None:
 
 # Runs on several machines. All run the same program with the same configuration and data. Only the first machine
 # accesses the run folder and the terminal; it broadcasts the results and errors of these actions.
-
 
 ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
 
@@ -499,11 +493,3 @@ def any_machine(wish: bool) -> bool:
     if _alone():
         return wish
     return bool(np.any(multihost_utils.process_allgather(np.bool_(wish))))
-
-
-__all__ = [
-    "CLIENTS", "DETERMINISTIC", "PER_SEED", "SEEDS", "WHOLE", "be_deterministic", "check_deterministic",
-    "check_shape", "check_that_jax_starts", "fetch", "in_words", "keep_programs", "make_mesh", "num_cores",
-    "of_all_seeds", "of_replicate", "over_seeds", "pairs", "place", "sharding", "spread", "spread_and_add", "stacked",
-    "unflatten", "use_every_core",
-]  # fmt: skip

@@ -55,7 +55,11 @@ class Log:
         note = self._read_note() if rounds else {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._identity = self.begin(_plain(config.flat()), note.get("run"))
+            plain = {  # the types that the tools accept
+                name: value if isinstance(value, bool | int | float) else str(value)
+                for name, value in config.flat().items()
+            }
+            self._identity = self.begin(plain, note.get("run"))
             written = note.get("rounds", rounds) if note else 0  # notes of older versions have no `rounds`
             self._written = written if isinstance(written, int) and not self.rewrites else 0
             self._write_note()
@@ -142,11 +146,6 @@ def steps(rounds: Any, first: int) -> list[Step]:
             values["round_seconds"] = float(rounds.round_seconds[index])
         found.append((first + index + 1, values))
     return found
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a configuration with only numbers, Booleans and strings, the types that the tools accept."""
-    return {name: value if isinstance(value, bool | int | float) else str(value) for name, value in values.items()}
 
 
 METRICS_A_CALL, PARAMETERS_A_CALL = 1000, 100  # MLflow's limits per call
@@ -236,32 +235,6 @@ class TensorBoard(Log):
         self._writer.close()
 
 
-class Trackio(Log):
-    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
-
-    tool = package = "trackio"
-
-    def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
-        self._run = self._module.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=before or f"{self.name}-{secrets.token_hex(3)}",
-            config=config,
-            resume="never" if before is None else "allow",
-        )
-        return self._run.name
-
-    def write(self, found: list[Step]) -> None:
-        """Log rounds."""
-        for step, values in found:
-            self._run.log(values, step=step)
-
-    def finish(self, finished: bool) -> None:
-        """Close the trackio run."""
-        del finished
-        self._run.finish()
-
-
 class WandB(Log):
     """Callback that logs all metrics of each seed to Weights & Biases; reads WANDB_PROJECT and so on."""
 
@@ -296,6 +269,27 @@ class WandB(Log):
     def finish(self, finished: bool) -> None:
         """Close the run; an interrupted one has the status "failed" until it is resumed."""
         self._run.finish(exit_code=0 if finished else 1)
+
+
+class Trackio(WandB):
+    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
+
+    tool = package = "trackio"  # its runs have the interface of wandb's
+
+    def begin(self, config: dict[str, Any], before: str | None) -> str:
+        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
+        self._run = self._module.init(
+            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
+            name=before or f"{self.name}-{secrets.token_hex(3)}",
+            config=config,
+            resume="never" if before is None else "allow",
+        )
+        return self._run.name
+
+    def finish(self, finished: bool) -> None:
+        """Close the trackio run."""
+        del finished
+        self._run.finish()
 
 
 # The values of `--log`, and their callbacks.

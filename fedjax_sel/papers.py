@@ -9,7 +9,6 @@ from fedjax_sel.core.parsing import one_of
 # data held out for its losses, Fashion-MNIST normalized with MNIST's constants, and local work of 3 (CIFAR-10: 5)
 # epochs. The text states 20 (40) local iterations; 3 epochs over 480 examples in batches of 64 are 24.
 
-
 _FEDCOR_COMMON = Config().replace(
     num_clients=100, num_selected=5, holdout=0.2, loss_on="holdout", momentum=0.0, aggregation="uniform", seeds=5,
     eval_every=1,
@@ -52,7 +51,6 @@ FEDCOR_PRESETS: dict[str, Config] = {
 # batches of 10, and five epochs (300 steps per client). The paper's main result is the number of rounds to 90 %
 # training accuracy, over 50 seeds. A preset runs one seed; add --seeds 50 for all.
 
-
 _FL_DP3S_COMMON = Config().replace(
     num_clients=100, num_selected=10, partition="skewness", model="cnn_small", local_epochs=5, batch_size=10,
     learning_rate=0.01, momentum=0.5, aggregation="samples", rounds=150, seeds=1, train_metrics_every=1, chunk=1,
@@ -75,7 +73,6 @@ FL_DP3S_PRESETS: dict[str, Config] = {
 # The authors' FedCor baseline is `--algo fedcor --algo-args preset=gpfl-port`. Their power-of-choice baseline is
 # `--algo pow_d --algo-args variant=train-first`.
 
-
 GPFL_FASHION_MNIST = Config().replace(
     dataset="fashion_mnist", num_clients=100, num_selected=5, model="mlp", model_dropout=0.5, local_steps=20,
     batch_size=64, learning_rate=0.005, momentum=0.1, weight_decay=1e-4, aggregation="uniform", rounds=500, seeds=1,
@@ -90,13 +87,6 @@ GPFL_PRESETS: dict[str, Config] = {
     for data, base in (("fmnist", GPFL_FASHION_MNIST), ("cifar10", GPFL_CIFAR10))
     for name, partition in PARTITIONS.items()
 }
-
-RELEASED_LOGS: dict[str, float] = {
-    "alpha = 0": 0.669, "alpha = 0.1": 0.746, "alpha = 2": 0.754, "alpha = 5": 0.718,
-    "alpha = 0.5 t / T": 0.700, "alpha = t / T": 0.739, "alpha = 2 t / T": 0.770, "alpha = 5 t / T": 0.758,
-}  # fmt: skip
-"""Exploration weight -> accuracy over the last ten rounds, from the logs released with the code (2SPC on Fashion-MNIST,
-500 rounds, one seed); Fig. 7 prints no numbers."""
 
 
 SOURCES = {
@@ -121,13 +111,14 @@ _DATA = {
 def sentence(name: str) -> str:
     """Describe a preset, one of PRESETS, in one sentence."""
     config = preset(name)
-    run, seeds = config.run, len(config.run.seeds)
+    run, seeds, training = config.run, len(config.run.seeds), config.training
+    work = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
     parts = [
         f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
         f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
         f"model {config.model.model}"
         + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
-        _local_work(config),
+        f"{work} in batches of {training.batch_size}, learning rate {training.learning_rate:g}",
         *([f"{100 * held:.4g} % of each client's data held out"] if (held := config.data.holdout) else []),
         f"{run.rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}",
     ]
@@ -151,17 +142,6 @@ def _dealt(config: Config) -> str:
         if share == "H"
         else f"with {100 * float(share):.0f} % of each client's data from one label"
     )
-
-
-def _local_work(config: Config) -> str:
-    training = config.training
-    amount = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
-    return f"{amount} in batches of {training.batch_size}, learning rate {training.learning_rate:g}"
-
-
-def all_sentences() -> dict[str, str]:
-    """Return the description of every preset."""
-    return {name: sentence(name) for name in PRESETS}
 
 
 PRESETS: dict[str, Config] = {"quickstart": Config(), **FEDCOR_PRESETS, **FL_DP3S_PRESETS, **GPFL_PRESETS}

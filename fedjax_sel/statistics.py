@@ -14,7 +14,6 @@ from scipy import stats
 # Two runs with the same seed share partition, initial model and random streams. Differences within a seed therefore
 # compare strategies most precisely.
 
-
 RESAMPLES = 9_999
 """The number of bootstrap resamples, and of random sign flips in the permutation test."""
 EXACT_UP_TO = 14
@@ -230,8 +229,6 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 # the fraction that reaches the target, and the restricted mean, in which the other runs count the horizon. The
 # restricted mean is the area under the survival curve. If all runs extend to the horizon it is a plain mean, so the
 # methods for paired differences and families apply.
-
-
 def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:
     """Return the fraction of seeds, [...], that reach the target within the horizon.
 

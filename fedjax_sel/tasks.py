@@ -7,14 +7,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+
 # The contract between a task and the simulator.
 #
 # A task is a NamedTuple of pure functions of a batch of predictions and targets. Clients train on its loss, and
 # strategies that buy losses receive it. Curves, target accuracies and tables show its measures.
 #
 # Shapes: B examples, n examples of a data set.
-
-
 class Measure(NamedTuple):
     """A measure of each example besides its loss, which is averaged.
 
@@ -127,9 +126,7 @@ def multilabel() -> Task:
     Measures: the fraction of an example's labels that are predicted correctly, and whether all of them are.
     """
     measures = (Measure("accuracy", _share_right), Measure("all_right", _all_right))
-    return Task(
-        "multilabel", _binary_cross_entropy, measures, _multilabel_mismatch, complaint_of_values=_not_zero_or_one
-    )
+    return Task("multilabel", _binary_cross_entropy, measures, _multilabel_mismatch, False, _not_zero_or_one)
 
 
 def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
@@ -182,9 +179,7 @@ def next_token() -> Task:
 
     Positions with a negative target are padding and do not count. An example with padding only has loss zero.
     """
-    return Task(
-        "next_token", _losses, (Measure("accuracy", _token_accuracy),), _not_tokens, complaint_of_values=_unknown
-    )
+    return Task("next_token", _losses, (Measure("accuracy", _token_accuracy),), _not_tokens, False, _unknown)
 
 
 def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:

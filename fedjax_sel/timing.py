@@ -5,6 +5,7 @@ seconds in a round. `simulation/clock.py` adds up the seconds of a round. Shapes
 """
 
 import csv
+import functools
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -39,7 +40,7 @@ class Clock(NamedTuple):
 
 
 class Clients(NamedTuple):
-    """What a law may depend on."""
+    """The clients' data on which a law can depend."""
 
     sizes: np.ndarray  # training examples per client, int [N]
     label_counts: np.ndarray  # examples per client and class, int [N, C]
@@ -81,8 +82,7 @@ def lognormal(
         by: quantity that slow clients have in common: the `label` of most of their examples, or a large `size`.
         correlation: correlation of the logarithm of the seconds per example with the rank by that quantity, in [0, 1].
     """
-    _at_least("lognormal", 0, sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
-    _correlation("lognormal", correlation)
+    _check("lognormal", correlation, sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
 
     def draw(rng: np.random.Generator, clients: Clients) -> Timing:
         slowness = _scores(rng, clients, by, correlation)
@@ -92,24 +92,8 @@ def lognormal(
     return Law("lognormal", draw, jitter)
 
 
-def correlated(
-    *,
-    seconds_per_example: float = 0.005,
-    sigma: float = 1.0,
-    down: float = 2.5e6,
-    up: float = 1e6,
-    bandwidth_sigma: float = 1.0,
-    latency: float = 0.1,
-    jitter: float = 0.0,
-    by: By = "label",
-    correlation: float = 0.9,
-) -> Law:
-    """Make `lognormal` with slow clients that share their labels, so that a deadline loses these labels."""
-    law = lognormal(
-        seconds_per_example=seconds_per_example, sigma=sigma, down=down, up=up, bandwidth_sigma=bandwidth_sigma,
-        latency=latency, jitter=jitter, by=by, correlation=correlation,
-    )  # fmt: skip
-    return law._replace(name="correlated")
+correlated = functools.partial(lognormal, by="label")
+"""`lognormal` with slow clients that share their labels, so that a deadline loses these labels."""
 
 
 def tiers(
@@ -136,8 +120,7 @@ def tiers(
             `size`.
         correlation: correlation of the class with the rank by that quantity, in [0, 1].
     """
-    _at_least("tiers", 0, jitter=jitter)
-    _correlation("tiers", correlation)
+    _check("tiers", correlation, jitter=jitter)
     given = {"shares": shares, "seconds_per_example": seconds_per_example, "down": down, "up": up}
     columns = {name: _list(name, text) for name, text in given.items()}
     if len({len(values) for values in columns.values()}) > 1:
@@ -174,9 +157,13 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
             .csv file also has the column `client`, IDs from 0.
         jitter: standard deviation of the logarithm of a client's factor in a round.
     """
-    _at_least("a file", 0, jitter=jitter)
+    _check("a file", jitter=jitter)
     try:
-        columns = _of_archive(path) if path.endswith(".npz") else _of_csv(files.read_text(Path(path), MOST_BYTES))
+        if path.endswith(".npz"):
+            with np.load(path, allow_pickle=False) as archive:
+                columns = {name: np.asarray(archive[name], np.float32) for name in archive.files}
+        else:
+            columns = _of_csv(files.read_text(Path(path), MOST_BYTES))
         timing = _of_columns(columns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
@@ -228,11 +215,6 @@ def _of_csv(text: str) -> dict[str, np.ndarray]:
     return {name: np.array(values, np.float32)[order] for name, values in columns.items()}
 
 
-def _of_archive(path: str) -> dict[str, np.ndarray]:
-    with np.load(path, allow_pickle=False) as archive:
-        return {name: np.asarray(archive[name], np.float32) for name in archive.files}
-
-
 def _of_columns(columns: Mapping[str, np.ndarray]) -> Timing:
     for names, factors in _COLUMNS.items():
         if set(names) <= set(columns):
@@ -262,15 +244,12 @@ def _list(name: str, text: Any) -> list[float]:
         raise UserError(f"--timing-args of tiers: {name}={text} is not a list such as 0.5:0.5") from error
 
 
-def _at_least(law: str, least: float, **values: float) -> None:
+def _check(law: str, correlation: float = 0.0, **values: float) -> None:
     for name, value in values.items():
-        if not least <= value < float("inf"):
-            raise UserError(f"--timing-args of {law}: {name}={value} is below {least} or not finite")
-
-
-def _correlation(law: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise UserError(f"--timing-args of {law}: correlation={value} is outside [0, 1]")
+        if not 0 <= value < float("inf"):
+            raise UserError(f"--timing-args of {law}: {name}={value} is below 0 or not finite")
+    if not 0 <= correlation <= 1:
+        raise UserError(f"--timing-args of {law}: correlation={correlation} is outside [0, 1]")
 
 
 def _timing(seconds: Any, down: Any, up: Any, latency: Any) -> Timing:

@@ -53,7 +53,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     newest = checkpoint.newest(path) if (path / run_files.METRICS).exists() else None
     if newest is None or not checkpoint.is_sealed(path, newest):
         return None  # no manifest covers its rows, or files are missing
-    result = reading.load_whole(path)
+    result = load_whole(path)
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
@@ -61,6 +61,19 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     folder.reject_other_data(path, data)
     reading.reject_skipped_updates(result, config)
     return result
+
+
+def load_whole(path: Path) -> Result | None:
+    """Return the result in a run folder, as `reading.load` does; None if rounds that a manifest covers are missing.
+
+    Such a run can be resumed from an earlier checkpoint.
+    """
+    try:
+        return reading.load(path)
+    except UserError as error:
+        if isinstance(error.__cause__, checkpoint.CutError):
+            return None
+        raise
 
 
 Afterwards = Callable[[Result], Iterator[str]]

@@ -364,7 +364,7 @@ def test_with_colabs_versions_the_notebooks_install_and_run(tmp_path, monkeypatc
     python = re.search(r"^colab-[\d.]+: (.*)$", found.stdout, re.M)
     if python is None:
         pytest.skip(found.stdout.strip())
-    for name in ("XLA_FLAGS", "FEDJAX_SEL_XLA_FLAGS", "FEDJAX_SEL_SOURCE", "PYTHONPATH", "JAX_COMPILATION_CACHE_DIR"):
+    for name in ("XLA_FLAGS", "FEDJAX_SEL_KNOWN_FLAGS", "FEDJAX_SEL_SOURCE", "PYTHONPATH", "JAX_COMPILATION_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     pins = REPOSITORY / "tools" / "pins" / "colab.txt"
     image = tmp_path / "image" / "bin" / "python"

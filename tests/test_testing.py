@@ -28,8 +28,9 @@ from fedjax_sel.strategies.base import (
     every,
     rounds,
 )
-from fedjax_sel.testing import bench, synthetic_clients
+from fedjax_sel.testing import bench
 from fedjax_sel.testing import checks as bill
+from fedjax_sel.testing.bench import World
 
 LOSS = Request("loss", ALL, always())
 
@@ -524,7 +525,7 @@ def test_the_facts_that_the_kit_serves():
         uniform, init=at_first, observe=observe, update=update, requests=requests,
         candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
     )  # fmt: skip
-    world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
+    world = World.ordinary(strategy, 12, 8, seed=0)
     carry = bench.initial_world(strategy, bench.Game(3, 8), jax.random.key(0), world)
     last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
@@ -538,21 +539,21 @@ def test_the_facts_that_the_kit_serves():
 
 def test_worlds_are_what_their_names_say():
     strategy = strategies.make("fl_dp3s", profile="representative-gradient")
-    world = synthetic_clients.ordinary(strategy, 12, 8, seed=0)
+    world = World.ordinary(strategy, 12, 8, seed=0)
     order = np.random.default_rng(1).permutation(12)
-    other = synthetic_clients.relabelled(world, order)
+    other = world.relabelled(order)
     np.testing.assert_array_equal(other.facts["update"][3, 4], world.facts["update"][3, order[4]])
     np.testing.assert_array_equal(other.sizes, world.sizes[order])
-    same = synthetic_clients.alike(world)
+    same = world.alike()
     assert (same.facts["update"] == same.facts["update"][:, :1]).all() and (same.sizes == same.sizes[0]).all()
-    doubled = synthetic_clients.twins(world)
+    doubled = world.twins()
     kernel = doubled.updates["Dense_1"]["kernel"]
     np.testing.assert_array_equal(kernel[:, 2], kernel[:, 8])
-    broken = synthetic_clients.diverging(world)
+    broken = world.diverging()
     finite = np.isfinite(broken.updates["Dense_1"]["kernel"]).all(axis=(2, 3))
     np.testing.assert_array_equal(finite, broken.finite)
     assert not broken.finite[4].any() and broken.finite[:4].any() and (~broken.finite).any(axis=0).all()
-    few = synthetic_clients.sparse(world, 3).available
+    few = world.sparse(3).available
     assert few.sum(axis=1).tolist() == [12, 6, 3, 2, 11, 1, 0, 4]
     assert bench.FEW > 1
 

@@ -19,8 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from fedjax_sel.adapters.data_client import DataClient, Passes
-from fedjax_sel.adapters.rounds import Arrays
+from fedjax_sel.adapters.rounds import Arrays, DataClient, Passes
 from fedjax_sel.errors import UserError
 
 

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedjax_sel.adapters.data_client import DataClient, Passes
-from fedjax_sel.adapters.rounds import Arrays
+from fedjax_sel.adapters.rounds import Arrays, DataClient, Passes
 from fedjax_sel.errors import UserError
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedjax_sel import devices, models, strategies, tasks
-from fedjax_sel import papers as about
+from fedjax_sel import devices, models, papers, strategies, tasks
 from fedjax_sel.cli import command_line
 from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core import jax_settings, parsing
@@ -30,7 +29,7 @@ from fedjax_sel.runs import folder, progress
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
 from fedjax_sel.simulation.layout import padded_share
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
@@ -117,8 +116,9 @@ class Section(NamedTuple):
 
 def sections() -> dict[str, Section]:
     """Return all sections, keyed by the section names that `fedjax-sel list` accepts."""
+    by_name = {name: strategy(name) for name in strategies.names()}
     return {
-        "strategies": Section("Strategies", "--algo", _strategies(), _STRATEGIES),
+        "strategies": Section("Strategies", "--algo", by_name, _STRATEGIES),
         "optimizers": Section("Federated optimizers", "--optimizer", _optimizers(), _OPTIMIZERS),
         "models": Section("Models", "--model", _models(), "Any Flax module of your own: docs/your_own_experiment.md."),
         "datasets": Section("Data sets", "--dataset", _DATASETS, _MORE_DATA),
@@ -152,10 +152,6 @@ _DATASETS = {
     "cifar10": Item("32x32 color images, 50,000 for training; downloaded at first use, or read from --data-dir."),
     "cifar100": Item("The same with 100 classes; downloaded at first use, or read from --data-dir."),
 }
-
-
-def _strategies() -> dict[str, Item]:
-    return {name: strategy(name) for name in strategies.names()}
 
 
 def strategy(name: str) -> Item:
@@ -238,11 +234,11 @@ def _tasks() -> dict[str, Item]:
 def _presets() -> dict[str, Item]:
     plain = Config().flat()
     found = {}
-    for name, sentence in about.all_sentences().items():
+    for name in PRESETS:
         changed = {key: value for key, value in PRESETS[name].flat().items() if value != plain[key]}
         lines = [f"  {_flag(key)} {shown(value)}" for key, value in changed.items() if value is not None]
         page = "\n".join(["Differences from quickstart:", *lines]) if lines else "All settings have their defaults."
-        found[name] = Item(sentence, page=page)
+        found[name] = Item(papers.sentence(name), page=page)
     return found
 
 
@@ -319,12 +315,6 @@ class Timed(NamedTuple):
         """Number of groups, which run one after another."""
         return -(-len(self.problem.config.run.seeds) // self.seeds)
 
-    @property
-    def total_seconds(self) -> float:
-        """Estimated time of the whole run, compilation included, in seconds."""
-        rounds = self.problem.config.run.rounds
-        return self.compile_seconds + self.turns * rounds * self.seconds / self.program.length
-
 
 def dry_run(config: Config, verbose: bool = False) -> None:
     """Print a run's settings, traffic, memory and time; compile one chunk and time it."""
@@ -377,6 +367,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
     turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} groups"
     speed = program.length * timed.seeds / timed.seconds
     total = config.run.rounds * all_seeds * a_round
+    total_seconds = timed.compile_seconds + timed.turns * config.run.rounds * timed.seconds / program.length
     return {
         "experiment": f"{algo}: {plots.title(config, data.source)}",
         "rounds": f"{config.run.rounds:,} for each of {all_seeds} seed{'s' if all_seeds > 1 else ''}, {turns}",
@@ -388,7 +379,7 @@ def _in_short(timed: Timed) -> dict[str, str]:
         f"{costs(problem.strategy)}; {optimizer.name} adds: {sends(optimizer)}",
         "mesh": f"{devices.in_words(plan.mesh)}, --mesh {mesh}",
         "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB per device",
-        "time": f"about {_duration(timed.total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
+        "time": f"about {_duration(total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
         + progress.rate(speed),
         "output": str(config.run.out or folder.default_path(config)),
     }

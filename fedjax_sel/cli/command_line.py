@@ -234,9 +234,7 @@ def path(text: str) -> Path:
     if not text:
         raise argparse.ArgumentTypeError("the path is empty; name a file or folder")
     if text.startswith("~"):
-        raise argparse.ArgumentTypeError(
-            f"{shown(text)} starts with ~, which the shell did not expand; write the full path"
-        )
+        raise argparse.ArgumentTypeError(f"{shown(text)} starts with ~, which was not expanded; write the full path")
     try:
         text.encode()  # a path that is not UTF-8 can be neither printed nor written to a file
         Path(text).exists()
@@ -331,9 +329,7 @@ def _unforeseen(error: BaseException) -> tuple[int, str]:
     """Return the exit code and message of an out-of-memory or unexpected error."""
     text = parsing.reason(error)
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
-        return USER_ERROR, (
-            f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
-        )
+        return USER_ERROR, f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return USER_ERROR, f"{error.strerror}; free disk space (files written so far are kept)"
     places = _places(error)

@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
@@ -52,7 +52,9 @@ def complete() -> None:
 def offer(parser: argparse.ArgumentParser) -> None:
     """Attach completers to the flags whose values argparse does not know."""
     for action in parser._actions:
-        found = names().get(_LIKE.get(action.dest, action.dest)) or _listed(action.metavar)
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        listed = tuple(metavar[1:-1].split(",")) if metavar.startswith("{") else ()  # as in `{a,b}`
+        found = names().get(_LIKE.get(action.dest, action.dest)) or listed
         if found and not hasattr(action, "completer"):
             action.completer = lambda found=found, **_: found  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -62,12 +64,6 @@ def names() -> dict[str, tuple[str, ...]]:
     from fedjax_sel.papers import PRESETS
 
     return {**NAMES, "preset": tuple(PRESETS)}
-
-
-def _listed(metavar: Any) -> tuple[str, ...]:
-    """Return the values in a metavar of the form `{a,b}`."""
-    text = metavar if isinstance(metavar, str) else ""
-    return tuple(text[1:-1].split(",")) if text.startswith("{") else ()
 
 
 DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"

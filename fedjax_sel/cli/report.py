@@ -30,15 +30,15 @@ def main(arguments: Sequence[str]) -> int:
     parsed = make_parser().parse_args(arguments)
     _check(parsed)
 
-    from fedjax_sel.reporting.html import content
+    from fedjax_sel.reporting import html
 
     if parsed.watch:
         return _watch(parsed.folders, parsed.html, not parsed.quick)
-    found = content.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
+    found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE)
     if parsed.html is not None:
-        _write(parsed.html, content.Reader(not parsed.quick, say).chapters(found, {}))
+        _write(parsed.html, html.Reader(not parsed.quick, say).chapters(found, {}))
         print(f"Report in {parsed.html}")
     return 0
 
@@ -109,9 +109,9 @@ def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
 
 
 def _runs(given: list[Path]) -> list[Path]:
-    from fedjax_sel.reporting.html import content
+    from fedjax_sel.reporting import html
 
-    return list(dict.fromkeys(run for path in given for run in content.runs_in(path)))
+    return list(dict.fromkeys(run for path in given for run in html.runs_in(path)))
 
 
 def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
@@ -129,10 +129,10 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
     A folder of runs may gain runs, so it is followed until the user interrupts.
     """
-    from fedjax_sel.reporting.html import content
+    from fedjax_sel.reporting import html
     from fedjax_sel.runs import reading
 
-    reader, before, last = content.Reader(with_data, say), None, None
+    reader, before, last = html.Reader(with_data, say), None, None
     say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
     try:
         while True:
@@ -145,7 +145,7 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
             # One more look after the last round: files written after it are complete by then.
             finished = done and folders == given and before == (rounds, with_cohorts)
             if results and (finished or before != (rounds, with_cohorts)):
-                found = content.by_setting(list(results), results.__getitem__)
+                found = html.by_setting(list(results), results.__getitem__)
                 last = reader.chapters(found, with_cohorts)
                 _write(path, last, None if finished else SECONDS)
                 say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
@@ -162,8 +162,7 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
 def _tables_and_pictures(found: list, out: Path) -> None:
     from fedjax_sel.cli import catalogue
-    from fedjax_sel.reporting import plots
-    from fedjax_sel.reporting.html import content
+    from fedjax_sel.reporting import html, plots
 
     for number, setting in enumerate(found, start=1):
         picture = out
@@ -173,7 +172,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
             if setting.differs:
                 print(f"Different setting: {setting.differs}\n")
-        named = content.named(setting)
+        named = html.named(setting)
         print(catalogue.markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")

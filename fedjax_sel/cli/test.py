@@ -39,9 +39,7 @@ def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(prog="fedjax-sel test", description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to check")
-    what.add_argument(
-        "algo", metavar="ALGO", help="mypackage.module:factory, or a name from fedjax-sel list strategies"
-    )
+    what.add_argument("algo", metavar="ALGO", help="mypackage.module:factory, or a name of fedjax-sel list strategies")
     what.add_argument(
         "--algo-args", nargs="*", metavar="KEY=VALUE", default=[], help="the strategy's parameters (default: its own)"
     )

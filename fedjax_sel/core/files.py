@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import os
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 # Atomic writes rename a temporary file. A rename would replace a device, a pipe or a symbolic link by a file. Devices
 # and pipes are therefore rejected, and for a link its target is written.
-
-
 def temporary(path: Path, own: str = "") -> Path:
     """Return the temporary name of a path that is being written; the suffix `own` separates concurrent writers."""
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
@@ -94,6 +93,12 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
         raise ValueError(wrong)
     if status.st_size > most_bytes:
         raise ValueError(f"it is larger than {most_bytes / 2**20:.4g} MB")
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:

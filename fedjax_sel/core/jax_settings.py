@@ -1,10 +1,9 @@
 """JAX's settings: versions, XLA flags, and the values that affect results."""
 
-import json
+import functools
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -24,9 +23,6 @@ def enable_x64(enabled: bool) -> AbstractContextManager[None]:
     return jax.experimental.enable_x64(enabled)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-VARIABLE = "FEDJAX_SEL_XLA_FLAGS"
-"""Environment variable that caches the results for child processes: a JSON object flag -> bool."""
-
 # Reading the compile options parses XLA_FLAGS; if this jaxlib lacks them, starting a device parses it.
 _PARSE = """
 try:
@@ -39,32 +35,13 @@ except (ImportError, AttributeError):
 _TIMEOUT_SECONDS = 60.0
 
 
-def supported_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the flags, in the syntax of XLA_FLAGS, that the installed jaxlib supports, in their order.
+@functools.cache
+def knows_flags(flags: str) -> bool:
+    """Return whether the installed jaxlib knows all flags in a value of XLA_FLAGS.
 
-    Each test runs in a child process, because XLA aborts on an unknown flag. The environment variable VARIABLE caches
-    the results for this process and its children.
+    The test runs in a child process, because XLA aborts on an unknown flag.
     """
-    supported = _cached()
-    untested = [flag for flag in flags if flag not in supported]
-    if untested:
-        all_supported = _parses(untested)  # the usual case takes one process
-        supported |= {flag: all_supported or (len(untested) > 1 and _parses([flag])) for flag in untested}
-        os.environ[VARIABLE] = json.dumps(supported)
-    return tuple(flag for flag in flags if supported[flag])
-
-
-def _cached() -> dict[str, bool]:
-    try:
-        supported = json.loads(os.environ.get(VARIABLE, "{}"))
-    except ValueError:
-        return {}
-    return supported if isinstance(supported, dict) else {}
-
-
-def _parses(flags: Sequence[str]) -> bool:
-    """Return whether XLA accepts the flags, tested in a child process."""
-    environment = {**os.environ, "XLA_FLAGS": " ".join(flags), "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     try:
         process = subprocess.run(
             [sys.executable, "-c", _PARSE], env=environment, capture_output=True, timeout=_TIMEOUT_SECONDS

@@ -23,19 +23,12 @@ from fedjax_sel.core.parsing import LONGEST, did_you_mean, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
-class Wanted(NamedTuple):
-    """The flag and return type of a plug-in."""
-
-    flag: str  # e.g. "--algo"
-    kind: type  # required type of the factory's return value
-
-
 def is_plugin(name: Any) -> bool:
     """Return whether a name has the form `module:factory`."""
     return isinstance(name, str) and ":" in name
 
 
-def load(name: str, wanted: Wanted) -> Callable[..., Any]:
+def load(name: str, wanted: "Registry[Any]") -> Callable[..., Any]:
     """Import a plug-in's factory "mypackage.module:factory" without calling it, or raise UserError.
 
     The module may also be in the working directory, even if Python's import path lacks it.
@@ -59,7 +52,7 @@ def load(name: str, wanted: Wanted) -> Callable[..., Any]:
     return factory  # `build` checks the return type
 
 
-def build(name: str, wanted: Wanted, factory: Callable[..., Any], values: dict[str, Any]) -> Any:
+def build(name: str, wanted: "Registry[Any]", factory: Callable[..., Any], values: dict[str, Any]) -> Any:
     """Call a plug-in's factory with converted arguments; raise UserError if it raises or returns another type."""
     try:
         made = factory(**values)
@@ -84,12 +77,10 @@ def contained(names: Iterable[str]) -> Iterator[None]:
         yield
     except SystemExit as error:
         whose = " or ".join(filter(is_plugin, names)) or "something"
-        raise UserError(
-            f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception there instead"
-        ) from error
+        raise UserError(f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception instead") from error
 
 
-def _import(name: str, module_name: str, wanted: Wanted) -> Any:
+def _import(name: str, module_name: str, wanted: "Registry[Any]") -> Any:
     here = os.getcwd()
     if "" not in sys.path and here not in sys.path:
         sys.path.append(here)
@@ -100,8 +91,7 @@ def _import(name: str, module_name: str, wanted: Wanted) -> Any:
         missing = error.name or "" if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module_name}.".startswith(f"{missing}."):
             raise UserError(
-                f"{wanted.flag} {name}: there is no module {missing!r}; "
-                "start from the folder that contains it, or install it"
+                f"{wanted.flag} {name}: there is no module {missing!r}; start from the folder with it, or install it"
             ) from error
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"
@@ -115,7 +105,6 @@ def _a(value: Any) -> str:
 
 # A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
 # same folder if the module belongs to no package. Their digests detect edits.
-
 
 Sources = dict[str, str]  # module name -> SHA-256 of its file
 
@@ -408,7 +397,7 @@ class Registry(Generic[Made]):
         """
         factory = self.factory(name)
         values = convert_parameters(f"{self.flag}-args", name, factory, hyperparameters)
-        return build(name, self._wanted, factory, values) if is_plugin(name) else factory(**values)
+        return build(name, self, factory, values) if is_plugin(name) else factory(**values)
 
     def parameters(self, name: str) -> dict[str, Parameter]:
         """Return a factory's parameters: name -> (type, default)."""
@@ -417,9 +406,5 @@ class Registry(Generic[Made]):
     def factory(self, name: str) -> Callable[..., Made]:
         """Return the factory of a name, or raise UserError."""
         if is_plugin(name):
-            return load(name, self._wanted)
+            return load(name, self)
         return self.factories[one_of(self.flag, name, self.factories)]
-
-    @property
-    def _wanted(self) -> Wanted:
-        return Wanted(self.flag, self.kind)

@@ -155,9 +155,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
         write(copy, dataset, fingerprint)
         return read(copy, name, fingerprint)
     except (OSError, DamagedCopyError) as problem:
-        warnings.warn(
-            f"no decoded copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2
-        )
+        warnings.warn(f"no copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2)
         return dataset
 
 
@@ -239,8 +237,7 @@ def _manifest_digest(manifest: dict[str, Any]) -> str:
 
 
 def _describe(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    return {"bytes": path.stat().st_size, "sha256": files.digest(path)}
 
 
 def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:

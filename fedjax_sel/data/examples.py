@@ -96,7 +96,12 @@ def inputs(part: str, tree: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, transform(lambda value: _pictures(part, value), tree), convert)
+    def pixels_of(value: Any) -> Any:
+        if not (isinstance(value, list) and holds_pictures(value)):
+            return value
+        return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
+
+    return _convert(part, transform(pixels_of, tree), convert)
 
 
 def targets(part: str, tree: Tree) -> Tree:
@@ -118,8 +123,7 @@ def check(dataset_part: str, inputs: Tree, targets: Tree) -> None:
     for name, array in others:
         if len(array) != len(reference):
             raise UserError(
-                f"{name}: {len(array)} examples, but {first} has {len(reference)}; give each example one entry "
-                "in every array"
+                f"{name}: {len(array)} examples, but {first} has {len(reference)}; give one entry per example in each"
             )
 
 
@@ -200,22 +204,13 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     if array.dtype.kind in "US":
         array = np.unique(array, return_inverse=True)[1]
     if array.dtype.kind not in "iu":
-        raise UserError(
-            f"client_ids: {array.dtype} is neither whole numbers nor texts; give one number or name per example"
-        )
+        raise UserError(f"client_ids: {array.dtype} is neither whole numbers nor texts; give one of them per example")
     return array.astype(np.int64)
 
 
 def reason(problem: Exception) -> str:
     """Return the first sentence of a third-party exception, to quote in a message."""
     return parsing.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
-
-
-def _pictures(part: str, value: Any) -> Any:
-    """Convert a list of pictures to arrays of pixels; return all other values unchanged."""
-    if not (isinstance(value, list) and holds_pictures(value)):
-        return value
-    return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
 
 
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
@@ -275,9 +270,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             )
         )
     if array.ndim < 1 or not array.size:
-        raise UserError(
-            f"{name}: an array of shape {array.shape} holds no examples; give at least one, along the first axis"
-        )
+        raise UserError(f"{name}: shape {array.shape} holds no examples; give at least one, along the first axis")
     return array
 
 

@@ -16,10 +16,9 @@ from fedjax_sel.data.partition import Partition, split_holdout
 from fedjax_sel.errors import UserError
 from fedjax_sel.timing import Timing
 
+
 # Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
 # batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
-
-
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostImages:

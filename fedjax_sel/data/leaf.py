@@ -92,8 +92,7 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
         for path in files_of_part:
             try:
                 files.check(path, _MOST_BYTES)
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                content = files.digest(path)
             except (OSError, ValueError) as problem:
                 raise _foreign(path, f"it cannot be read ({problem})") from problem
             digest.update(f"{part} {path.name} {content}\n".encode())
@@ -135,9 +134,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
         if option != "targets":
             raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
         if value.strip() not in _TARGETS:
-            raise UserError(
-                f"option targets of data set 'leaf': unknown {shown(value)}; choose from {', '.join(_TARGETS)}"
-            )
+            raise UserError(f"data set 'leaf': unknown targets {shown(value)}; choose from {', '.join(_TARGETS)}")
         form = value.strip()
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
@@ -154,8 +151,7 @@ def _json_files(folder: Path, part: str) -> list[Path]:
     except (OSError, ValueError) as problem:
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         raise UserError(
-            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder that holds LEAF's "
-            "train/ and test/"
+            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder of LEAF's train/ and test/"
         ) from problem
     if not found:
         raise UserError(f"data set 'leaf': {folder / part} has no .json files; create them with LEAF's preprocess.sh")
@@ -251,6 +247,5 @@ _SHAKESPEARE = _Kind("Shakespeare", len(ALL_LETTERS), True, _shakespeare)
 
 def _foreign(path: Path, what: str) -> UserError:
     return UserError(
-        f"data set 'leaf': {path} is not LEAF's JSON of FEMNIST or Shakespeare: {what}; recreate it with LEAF's "
-        "preprocess.sh"
+        f"data set 'leaf': {path} is not LEAF's JSON of FEMNIST or Shakespeare: {what}; recreate it (preprocess.sh)"
     )

@@ -150,9 +150,7 @@ def _parse_options(options: str) -> dict[str, int]:
         least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1
         chosen[key] = int(value) if re.fullmatch("[0-9]{1,19}", value) else least - 1
         if not equals or not least <= chosen[key] <= most:
-            raise UserError(
-                f"option {key} of data set 'synthetic' must be a whole number >= {least}, not {shown(value)}"
-            )
+            raise UserError(f"option {key} of data set 'synthetic' is {shown(value)}, not a whole number >= {least}")
     return chosen
 
 

@@ -49,9 +49,7 @@ def find(data_dir: Path, name: str) -> Path | None:
         return None
     complete = [version for version in versions if (version / _INFO).is_file()]
     if not complete:
-        raise UserError(
-            f"{versions[-1]} has no {_INFO}, so {name!r} was not fully prepared: delete it and prepare again"
-        )
+        raise UserError(f"{versions[-1]} has no {_INFO}: {name!r} was not fully prepared: delete it and prepare again")
     return complete[-1]
 
 
@@ -228,11 +226,6 @@ class _Keys(NamedTuple):
     num_classes: int
 
 
-class _Formats(NamedTuple):
-    example_proto: Any
-    raw_bytes: Any
-
-
 def read(folder: Path, name: str) -> Dataset:
     """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
@@ -242,7 +235,7 @@ def read(folder: Path, name: str) -> Dataset:
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
     check_readable(folder)
     check(folder)
-    tfds, formats = _import_tfds()
+    tfds = _import_tfds()
     with _quiet():
         try:
             builder = tfds.builder_from_directory(folder)
@@ -261,14 +254,12 @@ def read(folder: Path, name: str) -> Dataset:
         test_split = "test" if "test" in shards else "validation"
         for split in ("train", test_split):
             if split not in shards:
-                raise UserError(
-                    f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another set"
-                )
+                raise UserError(f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another")
             _check_shards(shards[split])
         sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
         with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
             (train_images, train_labels, jpeg), (test_images, test_labels, _) = (
-                _decode(folder, builder, split, size, keys, formats, advance) for split, size in sizes.items()
+                _decode(folder, builder, split, size, keys, advance) for split, size in sizes.items()
             )
     if train_images.shape[1:] != test_images.shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
@@ -321,26 +312,26 @@ def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
     image = features[images[0]]
     # np_dtype, since the attribute dtype imports TensorFlow.
     if np.dtype(image.np_dtype) != np.uint8 or image.shape[-1] not in _PILLOW_MODES:
-        raise UserError(
-            f"{folder} has images of type {image.np_dtype}, shape {image.shape}: only uint8 images are supported"
-        )
+        raise UserError(f"{folder} has {image.np_dtype} images of shape {image.shape}: only uint8 images are supported")
     return _Keys(images[0], labels[0], image.shape[-1], int(features[labels[0]].num_classes or 0))
 
 
 def _decode(
-    folder: Path, builder: Any, split: str, size: int, keys: _Keys, formats: _Formats, advance: Any
+    folder: Path, builder: Any, split: str, size: int, keys: _Keys, advance: Any
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     from PIL import Image
+    from tensorflow_datasets.core.decode import DeserializeMethod
+    from tensorflow_datasets.proto import tf_example_pb2
 
     if size == 0:
         raise UserError(f"{folder} has an empty {split!r} split: prepare the data set again")
     images, labels, jpeg, mode = np.empty(0, np.uint8), np.empty(size, np.int32), False, _PILLOW_MODES[keys.channels]
     try:
-        records = builder.as_data_source(split=split, deserialize_method=formats.raw_bytes)
+        records = builder.as_data_source(split=split, deserialize_method=DeserializeMethod.RAW_BYTES)
         for start in range(0, size, _CHUNK_EXAMPLES):
             positions = list(range(start, min(start + _CHUNK_EXAMPLES, size)))
             for position, record in zip(positions, records.__getitems__(positions), strict=True):
-                feature = formats.example_proto.Example.FromString(record).features.feature
+                feature = tf_example_pb2.Example.FromString(record).features.feature
                 encoded = feature[keys.image].bytes_list.value[0]
                 picture = Image.open(io.BytesIO(encoded))
                 pixels = examples.pixels(f"{folder}, {split!r} split", picture, mode)
@@ -398,7 +389,7 @@ def _unavailable(problem: Exception) -> UnavailableError:
     )
 
 
-def _import_tfds() -> tuple[Any, _Formats]:
+def _import_tfds() -> Any:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -409,10 +400,11 @@ def _import_tfds() -> tuple[Any, _Formats]:
             from tensorflow_datasets.proto import tf_example_pb2
 
             # Trigger the packages' lazy imports here, so that later errors are due to the folder.
-            _ = PIL.Image.open, tfds.builder_from_directory, tfds.features.Image, array_record_module.ArrayRecordReader
+            _ = PIL.Image.open, DeserializeMethod, tf_example_pb2, array_record_module.ArrayRecordReader
+            _ = tfds.builder_from_directory, tfds.features.Image
         except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
-    return tfds, _Formats(tf_example_pb2, DeserializeMethod.RAW_BYTES)
+    return tfds
 
 
 @contextlib.contextmanager

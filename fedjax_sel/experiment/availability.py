@@ -109,13 +109,7 @@ def size(*, low: float = 0.2, high: float = 1.0) -> Mode:
         low: probability that the smallest client is available.
         high: probability that the largest client is available. Clients of equal size have equal probabilities.
     """
-    _check("size", low=low, high=high)
-
-    def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del timing, key
-        return _constant(low + (high - low) * _ranks(clients.sizes))
-
-    return Mode("size", of_clients)
+    return _by_rank("size", low, high, lambda clients, timing: clients.sizes)
 
 
 def speed(*, low: float = 0.2, high: float = 1.0) -> Mode:
@@ -125,14 +119,18 @@ def speed(*, low: float = 0.2, high: float = 1.0) -> Mode:
         low: probability that the slowest client is available.
         high: probability that the fastest client is available. Clients of equal speed have equal probabilities.
     """
-    _check("speed", low=low, high=high)
+    # A run without speeds is rejected before it starts.
+    return _by_rank("speed", low, high, lambda clients, timing: -timing.seconds_per_example)
+
+
+def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, Any], Any]) -> Mode:
+    _check(name, low=low, high=high)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del clients, key
-        assert timing is not None, "rejected before the run"
-        return _constant(low + (high - low) * _ranks(-timing.seconds_per_example))
+        del key
+        return _constant(low + (high - low) * _ranks(value_of(clients, timing)))
 
-    return Mode("speed", of_clients)
+    return Mode(name, of_clients)
 
 
 TABLE: Mapping[str, Callable[..., Mode]] = {

@@ -37,7 +37,13 @@ def load_availability(path: Path, num_clients: int, num_rounds: int) -> np.ndarr
     rows are clients.
     """
     try:
-        table = _of_array(path) if path.suffix == ".npy" else _of_text(files.read_text(path, MOST_BYTES // 4))
+        if path.suffix == ".npy":
+            table = files.read_array(path, MOST_BYTES)
+            if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
+                raise ValueError("its values are not rows of 0 and 1")
+            table = table.astype(bool)
+        else:
+            table = _of_text(files.read_text(path, MOST_BYTES // 4))
     except (OSError, ValueError) as error:
         raise UserError(
             f"--available: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a share such as 0.5, "
@@ -49,14 +55,6 @@ def load_availability(path: Path, num_clients: int, num_rounds: int) -> np.ndarr
             f"{num_clients} clients and {num_rounds} rounds; change --num-clients, --rounds, or the file"
         )
     return np.ascontiguousarray(table.T)
-
-
-def _of_array(path: Path) -> np.ndarray:
-    """Read a trace, bool [clients, columns], from a .npy file."""
-    table = files.read_array(path, MOST_BYTES)
-    if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
-        raise ValueError("its values are not rows of 0 and 1")
-    return table.astype(bool)
 
 
 def _of_text(text: str) -> np.ndarray:
@@ -233,8 +231,7 @@ def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed
         )
     if made.num_clients != config.partition.num_clients:
         raise UserError(
-            f"partition: it has {made.num_clients} clients, but num_clients is {config.partition.num_clients}; make "
-            "them equal"
+            f"partition: it has {made.num_clients} clients, but num_clients={config.partition.num_clients}; change one"
         )
     if made.num_examples != dataset.num_train_examples:
         raise UserError(

@@ -191,21 +191,17 @@ class _Part:
     take: Callable[[Any], tuple[Any, str | None]]  # value -> (the stored value, its default name or None)
 
 
-def _check_type(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
+def _part(attribute: str, field: str, kind: type, wanted: str, name_of: Callable[[Any], str | None]) -> _Part:
     def take(value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, kind):
             raise UserError(f"{field}: {_type_of(value)} is neither a name nor {wanted}")
-        return value, value.name  # pyright: ignore[reportAttributeAccessIssue]
+        return value, name_of(value)
 
-    return take
+    return _Part(attribute, take)
 
 
-def _with_digest(field: str, kind: type, wanted: str) -> Callable[[Any], tuple[Any, str | None]]:
-    def take(value: Any) -> tuple[Any, str | None]:
-        taken, name = _check_type(field, kind, wanted)(value)
-        return taken, f"{name}-{plugins.parameter_digest(taken)}"  # the name alone does not identify the parameters
-
-    return take
+def _with_digest(value: Any) -> str:
+    return f"{value.name}-{plugins.parameter_digest(value)}"  # the name alone does not identify the parameters
 
 
 def _take_partition(value: Any) -> tuple[Any, str | None]:
@@ -240,12 +236,6 @@ def _take_reachable(value: Any) -> tuple[Any, str | None]:
     return table.astype(bool), "trace"
 
 
-def _take_timing(value: Any) -> tuple[Any, str | None]:
-    if not isinstance(value, Timing):
-        raise UserError(f"timing: {_type_of(value)} is neither a name nor a fedjax_sel.timing.Timing")
-    return value, f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
-
-
 def _not_a_config(value: Any) -> UserError:
     name = value if isinstance(value, str) else "quickstart"
     return UserError(f"config: {shown(value)} is not a configuration; give one, such as fedjax_sel.preset({name!r})")
@@ -256,14 +246,24 @@ def _type_of(value: Any) -> str:
 
 
 _PARTS: dict[str, _Part] = {
-    "dataset": _Part(
-        "dataset", _check_type("dataset", Dataset, "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives")
+    "dataset": _part(
+        "dataset",
+        "dataset",
+        Dataset,
+        "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives",
+        lambda one: one.name,
     ),
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
-    "task": _Part("task", lambda value: (_check_type("task", Task, "a fedjax_sel.tasks.Task")(value)[0], None)),
-    "algo": _Part("strategy", _with_digest("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
-    "optimizer": _Part("optimizer", _with_digest("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
+    "task": _part("task", "task", Task, "a fedjax_sel.tasks.Task", lambda one: None),
+    "algo": _part("strategy", "algo", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
+    "optimizer": _part("optimizer", "optimizer", FederatedOptimizer, "a FederatedOptimizer", _with_digest),
     "available": _Part("reachable", _take_reachable),
-    "timing": _Part("timing", _take_timing),
+    "timing": _part(
+        "timing",
+        "timing",
+        Timing,
+        "a fedjax_sel.timing.Timing",
+        lambda one: f"devices-{plugins.parameter_digest(tuple(map(np.asarray, one)))}",
+    ),
 }

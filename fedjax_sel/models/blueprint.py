@@ -108,9 +108,7 @@ def from_functions(
         return apply(trained, inputs), carried
 
     def no_layer(layer: str | None) -> Any:
-        raise UserError(
-            f"model: {name} consists of functions, which have no profile layer{f' {layer}' if layer else ''}"
-        )
+        raise UserError(f"model: {name} consists of functions, without a profile layer{f' {layer}' if layer else ''}")
 
     pure = PureModule(lambda key: (init(key), {}), applied, no_layer)
     return Blueprint(name, lambda inputs: _model(name, pure, inputs, None))
@@ -137,9 +135,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     _check_weights(name, carried, "collections")
     has_carried = bool(jax.tree.leaves(carried))
     apply, has_profile = _with_profile(pure, profile_layer)
-    draws_numbers = _reads_key(
-        lambda key: pure.apply(zeros_of(trained), zeros_of(carried), zeros_of(inputs), key, True)
-    )
+    draws_numbers = _reads_key(lambda key: pure.apply(*zeros_of((trained, carried, inputs)), key, True))
 
     def init(key: jax.Array) -> Weights:
         trained, carried = pure.init(key)

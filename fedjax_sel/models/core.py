@@ -105,7 +105,6 @@ def _key(key: Any) -> Any:
 # Matrix products in the precision of a run (`--precision`). By default, accelerators multiply float32 arrays in TF32
 # (recent GPUs) or bfloat16 (TPUs). Here they do so only on request. All else stays in float32.
 
-
 LEVELS = {"float32": lax.Precision.HIGHEST, "tf32": lax.Precision.HIGH, "bfloat16": lax.Precision.DEFAULT}
 """JAX's precision by name. `tf32` rounds factors to 10 bits; on a TPU it is three bfloat16 products, which is more."""
 

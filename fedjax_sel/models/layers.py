@@ -23,7 +23,6 @@ from fedjax_sel.models import core, winograd
 # For small batches their gradient is a sum of one outer product per example instead of a matrix product. XLA fuses the
 # sum with the SGD step, so that the gradient is never written to memory (`benchmarks/wide.py`).
 
-
 MIN_WEIGHTS = 2**20  # 4 MB; the private cache of a core has 1 to 2 MB
 FEW_EXAMPLES = 16
 
@@ -60,8 +59,6 @@ _product.defvjp(lambda x, kernel: (_product(x, kernel), (x, kernel)), _backward)
 
 # 2 x 2 max-pooling without overlap. On a CPU, XLA is slow at strided maxima and slower at their gradient. Where
 # possible, convolutions therefore return the pixels of a window in separate slices.
-
-
 def max_pool(x: jax.Array) -> jax.Array:
     """Max-pool [B, H, W, channels] 2 x 2; an odd last row or column is dropped, as in PyTorch."""
     *batch, height, width, channels = x.shape
@@ -118,15 +115,13 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
         "xavier-normal": 2.0 / (fan_in + fan_out),
     }
     deviation = math.sqrt(variances[name])
-    draw = _normal(deviation) if name.endswith("normal") else _uniform(math.sqrt(3.0) * deviation)
+    draw = _uniform(math.sqrt(3.0) * deviation)
     if name == DEFAULT_INITIALIZER:
         return draw
+    if name.endswith("normal"):
+        draw = lambda key, shape, dtype: deviation * jax.random.normal(key, shape, dtype)  # noqa: E731
     own = zlib.crc32(name.encode())
     return lambda key, shape, dtype=jnp.float32: draw(jax.random.fold_in(key, own), shape, dtype)
-
-
-def _normal(deviation: float) -> Initializer:
-    return lambda key, shape, dtype=jnp.float32: deviation * jax.random.normal(key, shape, dtype)
 
 
 def _uniform(limit: float) -> Initializer:

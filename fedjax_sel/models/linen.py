@@ -28,7 +28,6 @@ from fedjax_sel.models.modules import (
 # Flax's `capture_intermediates` returns the output, so layers inside `nn.remat` and `nn.jit` are supported. A layer
 # inside `nn.scan` runs many times and is not.
 
-
 COLLECTION = "intermediates"  # Flax's name of the captured collection
 METHOD = "__call__"
 

@@ -21,7 +21,6 @@ from fedjax_sel.models import layers
 # A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
 # as the running averages of batch normalization. Both are pytrees of arrays.
 
-
 Arrays = Any  # a pytree of arrays
 Apply = Callable[[Arrays, Arrays, Any, jax.Array | None, bool], tuple[Any, Arrays]]
 """(trained, carried, inputs [B, ...], key or None, train) -> (output, carried). `train` is static.
@@ -153,7 +152,6 @@ _REMEDY = (
 #
 # Winograd's products support only reverse-mode differentiation. For forward mode (`jax.jvp`, `jax.hessian`) keep XLA's
 # convolutions. `jax.jit` caches its trace, so enter the context inside the compiled function.
-
 
 PIXELS_A_CHANNEL = 8  # smallest number of pixels in a batch per channel for which Winograd's kernel transform pays off
 

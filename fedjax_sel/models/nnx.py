@@ -20,7 +20,6 @@ from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, make
 # output as an `nnx.Intermediate`. NNX returns these from its transforms, so layers inside `nnx.remat` and `nnx.jit` are
 # supported. A stack of layers inside `nnx.scan` or `nnx.vmap` has one output per layer and is not supported.
 
-
 KEPT = "kept_for_profiles"
 FULLY_CONNECTED = (nnx.Linear, nnx.LinearGeneral, nnx.Einsum)
 

@@ -45,42 +45,30 @@ class CNN(nn.Module):
     initializer: str = "pytorch"
     precision: str = "float32"
     convolution: str = DEFAULT_CONVOLUTION
+    convolutions: tuple[tuple[int, int, bool], ...] = ((32, 3, True), (64, 3, True), (64, 3, False))  # pooled or not
+    hidden: int = 64
 
     @nn.compact
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, 64]."""
+        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, hidden]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
-        x = nn.relu(conv(32, 3, pooled=True)(images))
-        x = nn.relu(conv(64, 3, pooled=True)(x))
-        x = nn.relu(conv(64, 3)(x))
-        first = dense(64)(x.reshape(x.shape[0], -1))
+        x = images
+        for features, size, pooled in self.convolutions:
+            x = nn.relu(conv(features, size, pooled=pooled)(x))
+        first = dense(self.hidden)(x.reshape(x.shape[0], -1))
         x = nn.relu(Dropout(self.dropout)(first, train))
         return Output(dense(self.num_classes)(x), first)
 
 
-class SmallCNN(nn.Module):
+class SmallCNN(CNN):
     """FL-DP3S's network: 5x5 convolutions 20-50, both pooled, one hidden layer of 500.
 
     The paper does not specify it; this is flsim's network for MNIST.
     """
 
-    num_classes: int
-    dropout: float = 0.0
-    initializer: str = "pytorch"
-    precision: str = "float32"
-    convolution: str = DEFAULT_CONVOLUTION
-
-    @nn.compact
-    def __call__(self, images: jax.Array, train: bool = False) -> Output:
-        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, 500]."""
-        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
-        conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
-        x = nn.relu(conv(20, 5, pooled=True)(images))
-        x = nn.relu(conv(50, 5, pooled=True)(x))
-        first = dense(500)(x.reshape(x.shape[0], -1))
-        x = nn.relu(Dropout(self.dropout)(first, train))
-        return Output(dense(self.num_classes)(x), first)
+    convolutions: tuple[tuple[int, int, bool], ...] = ((20, 5, True), (50, 5, True))
+    hidden: int = 500
 
 
 class LeNet(nn.Module):
@@ -144,8 +132,6 @@ class MLP(nn.Module):
 # The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
 # initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
 # clients with heterogeneous data (Hsieh et al. 2020).
-
-
 class ResidualBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
 

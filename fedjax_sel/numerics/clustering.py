@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+
 # Ward's hierarchical clustering with fixed shapes (Ward 1963; Lance and Williams 1967), and cuts of its tree.
 # Every item starts as a cluster. In each of N - 1 steps the two nearest clusters merge. With squared distances D_ij and
 # cluster sizes n, the merged cluster's squared distance to another cluster k is
@@ -16,8 +17,6 @@ from jax import lax
 # slots; shuffle the items first if the result must not depend on their order.
 #
 # Shapes: N items. Cost: N - 1 steps of O(N^2) elementwise work, no sorting.
-
-
 class Tree(NamedTuple):
     """The merges in ascending order of height."""
 
@@ -135,7 +134,6 @@ def _scale(values: jax.Array) -> jax.Array:
 # intervals. Filling is deterministic and ties go to the lowest index, so shuffle the clients first.
 #
 # Shapes: N clients, K <= N urns. K n must be below 2^31, which `fitting` ensures.
-
 
 _LARGEST = 2.0**30  # upper bound of K n after scaling; half of int32's range, because rounding can increase K n
 

@@ -15,7 +15,6 @@ from fedjax_sel.numerics import decompositions, sampling
 # Given the clients picked so far, the covariance of the others is X^T P X + noise^2 I with P [d, d], so a pick costs
 # O(N d). The result equals conditioning with `posterior`.
 
-
 _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 _LAST = 0xFFFFFFFF  # sorts after all words
@@ -45,8 +44,8 @@ def select_greedily(
     """Select clients greedily, each conditioned on the previous picks (Tang et al., FedCor, Alg. 1).
 
     A pick is the client k with the largest predicted decrease of the weighted loss, scale_k c_k / sqrt(v_k) with
-    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk. Sigma is then conditioned on k. The time is O(K N d), and the memory
-    besides X is O(N). Clients with negligible variance come after the others.
+    c_k = sum_i p_i Sigma_ik and v_k = Sigma_kk (Eq. 12 and 13). Sigma is then conditioned on k. The time is O(K N d),
+    and the memory besides X is O(N). Clients with negligible variance come after the others.
 
     Args:
         embeddings: X, [d, N].

@@ -15,7 +15,6 @@ from jax import lax
 #
 # Shapes: N items.
 
-
 LAST = np.uint32(2**32 - 1)
 """A word that `ascending` and `descending` never return; items with this word come last."""
 

@@ -16,7 +16,7 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
-from fedjax_sel.runs import sweep
+from fedjax_sel.runs import run_files, sweep
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.sweep import Job, make_jobs
 
@@ -106,10 +106,7 @@ def run(
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
-        try:
-            out.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out: cannot write to {out} ({error.strerror or error}); give another folder") from error
+        run_files.make_out_folder(out)
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
@@ -118,7 +115,12 @@ def run(
                 if done.result is not None:
                     picture = Path(str(done.job.config.run.out)) / "curves.png"
                     plots.curves_if_lost({done.job.algo: done.result}, picture)
-                _write(found, command)  # after each run, so that the tables can be read early
+                differences = comparison.by_conditions(found.pairs)  # after each run, so that they can be read early
+                page = comparison.document(found.rows, found.titles, found.failed, len(jobs), command, differences)
+                with run_files.writing(out):
+                    files.write(out / PAGE, page.encode())
+                    for name, text in found.as_csv().items():
+                        files.write(out / f"{name}.csv", text.encode())
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
@@ -194,15 +196,3 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
     pairs = tuple(comparison.pairs(rows, results))
     return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)
-
-
-def _write(found: ComparisonResult, command: str) -> None:
-    differences = comparison.by_conditions(found.pairs)
-    page = comparison.document(found.rows, found.titles, found.failed, found.planned, command, differences)
-    texts = {f"{name}.csv": text for name, text in found.as_csv().items()}
-    for name, text in {**texts, PAGE: page}.items():
-        try:
-            files.write(found.out / name, text.encode())
-        except OSError as error:
-            reason = f"cannot write {found.out / name} ({error.strerror or error})"
-            raise UserError(f"--out: {reason}; free disk space or give another folder") from error

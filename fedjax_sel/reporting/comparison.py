@@ -12,6 +12,7 @@ import numpy as np
 from fedjax_sel import metrics, statistics
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.sweep import conditions
 from fedjax_sel.statistics import Comparison
 
 BASELINE = "random"
@@ -37,7 +38,7 @@ class Pair(NamedTuple):
     @property
     def conditions(self) -> str:
         """The setting and optimizer; pairs under the same conditions follow one table."""
-        return _conditions(self)
+        return conditions(self.setting, self.optimizer)
 
 
 class Spread(NamedTuple):
@@ -82,11 +83,7 @@ class Row(NamedTuple):
     @property
     def conditions(self) -> str:
         """The setting and optimizer; rows under the same conditions share a table."""
-        return _conditions(self)
-
-
-def _conditions(found: Pair | Row) -> str:
-    return f"{found.setting}, {found.optimizer}" if found.optimizer else found.setting
+        return conditions(self.setting, self.optimizer)
 
 
 def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
@@ -96,21 +93,44 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
     """
     found = []
     for shared in dict.fromkeys(row.conditions for row in rows):
-        here = [(row, result) for row, result in zip(rows, results) if row.conditions == shared]
-        baseline = next((one for one in here if one[0].algo == BASELINE), here[0])
-        others = [one for one in here if one is not baseline]
-        results_here = [one for _, one in [baseline, *others]]
-        target, budget = baseline[0].target_accuracy, equal_seconds(results_here)
-        found += _of_last_rounds(baseline, others)
+        found += _pairs([(row, result) for row, result in zip(rows, results) if row.conditions == shared])
+    return found
+
+
+def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
+    """Return the pairs of runs under the same conditions."""
+    first, result = next((one for one in runs if one[0].algo == BASELINE), runs[0])
+    others = [row for row, _ in runs if row is not first]
+    results = [result, *(one for row, one in runs if row is not first)]
+
+    def of_values(measure: str, words: str, values: Sequence[np.ndarray]) -> list[Pair]:
+        kind = (first.algo, measure, f"test {result.measure_in_words}{words}", None, None, None)
+        compared = _family(values, result.higher_is_better)
+        return [Pair(row.setting, row.optimizer, row.algo, *kind, one) for row, one in zip(others, compared)]
+
+    def restricted(measure: str, unit: str, amounts: Sequence[np.ndarray], horizon: float) -> list[Pair]:
+        words = f"{unit} to {result.target_in_words}, restricted to {_short(horizon)}"
+        kind = (first.algo, measure, words, horizon)
+        own, *shares = (float(statistics.share_arrived(one, horizon)) for one in amounts)
+        compared = _family([statistics.restricted(one, horizon) for one in amounts], higher_is_better=False)
+        return [
+            Pair(row.setting, row.optimizer, row.algo, *kind, share, own, one)
+            for row, share, one in zip(others, shares, compared)
+        ]
+
+    target, budget = first.target_accuracy, equal_seconds(results)
+    last_rounds = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for one in results]
+    found = of_values(LAST_ROUNDS_MEASURE, f", mean of the last {metrics.LAST_ROUNDS} rounds", last_rounds)
+    if target is not None:
+        horizon = max(row.rounds for row, _ in runs)  # a callback may have ended some runs early
+        rounds = [one.rounds_to_target(target) for one in results]
+        found += restricted(RESTRICTED_ROUNDS, "rounds", rounds, horizon)
+    if budget is not None:
+        at_budget = [_value_at(one, budget) for one in results]
+        found += of_values(EQUAL_SECONDS, f" after {_short(budget)} simulated seconds", at_budget)
         if target is not None:
-            horizon = max(row.rounds for row, _ in here)  # a callback may have ended some runs early
-            rounds = [one.rounds_to_target(target) for one in results_here]
-            found += _of_restricted(baseline, others, RESTRICTED_ROUNDS, "rounds", rounds, horizon)
-        if budget is not None:
-            found += _of_equal_seconds(baseline, others, budget)
-        if budget is not None and target is not None:
-            seconds = [one.seconds_to_target(target) for one in results_here]
-            found += _of_restricted(baseline, others, RESTRICTED_SECONDS, "simulated seconds", seconds, budget)
+            seconds = [one.seconds_to_target(target) for one in results]
+            found += restricted(RESTRICTED_SECONDS, "simulated seconds", seconds, budget)
     return found
 
 
@@ -134,53 +154,6 @@ def with_equal_seconds(rows: Sequence[Row], results: Sequence[Result]) -> list[R
 
 def _value_at(result: Result, seconds: float) -> np.ndarray:
     return metrics.value_at(result.measured[result.test_measure], result.seconds_spent, seconds)
-
-
-def _of_last_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
-    values = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for _, one in [baseline, *others]]
-    words = f"test {baseline[1].measure_in_words}, mean of the last {metrics.LAST_ROUNDS} rounds"
-    return _of_values(baseline, others, LAST_ROUNDS_MEASURE, words, values)
-
-
-def _of_equal_seconds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]], budget: float) -> list[Pair]:
-    values = [_value_at(one, budget) for _, one in [baseline, *others]]
-    words = f"test {baseline[1].measure_in_words} after {_short(budget)} simulated seconds"
-    return _of_values(baseline, others, EQUAL_SECONDS, words, values)
-
-
-def _of_values(
-    baseline: tuple[Row, Result],
-    others: Sequence[tuple[Row, Result]],
-    measure: str,
-    words: str,
-    values: Sequence[np.ndarray],
-) -> list[Pair]:
-    """Return the pairs of an uncensored measure; `values` are [seeds], the baseline's first."""
-    first, result = baseline
-    return [
-        Pair(row.setting, row.optimizer, row.algo, first.algo, measure, words, None, None, None, compared)
-        for (row, _), compared in zip(others, _family(values, result.higher_is_better))
-    ]
-
-
-def _of_restricted(
-    baseline: tuple[Row, Result],
-    others: Sequence[tuple[Row, Result]],
-    measure: str,
-    unit: str,
-    amounts: Sequence[np.ndarray],
-    horizon: float,
-) -> list[Pair]:
-    """Return the pairs of the amounts to the target, [seeds] each, the baseline's first."""
-    first, result = baseline
-    words = f"{unit} to {result.target_in_words}, restricted to {_short(horizon)}"
-    shares = [float(statistics.share_arrived(one, horizon)) for one in amounts]
-    families = _family([statistics.restricted(one, horizon) for one in amounts], higher_is_better=False)
-    kind = (first.algo, measure, words, horizon)
-    return [
-        Pair(row.setting, row.optimizer, row.algo, *kind, share, shares[0], compared)
-        for (row, _), share, compared in zip(others, shares[1:], families)
-    ]
 
 
 def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Comparison | None]:

@@ -159,7 +159,10 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
     axes = picture.subplots(len(settings), columns, squeeze=False)
     for setting, line in zip(settings, axes):
         found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
-        for axis, (about, (field, form, better)) in zip(line, _numbers(first[setting], targets).items()):
+        title = f"mean test {first[setting].measure} of the last {metrics.LAST_ROUNDS} rounds"
+        maps = [(title, "last_rounds", "{:.3f}", 1.0 if first[setting].higher_is_better else -1.0)]
+        maps += [("rounds to the target", "rounds_to_target", "{:.0f}", -1.0)] if targets else []
+        for axis, (about, field, form, better) in zip(line, maps):
             values = np.full((len(algos), len(optimizers)), np.nan)
             for place, key in enumerate(itertools.product(algos, optimizers)):
                 amount = getattr(found[key], field) if key in found else None
@@ -174,13 +177,6 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
             axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
             axis.set_title(parsing.label(f"{setting}: {about}"), fontsize="small")
     save(picture, path)
-
-
-def _numbers(row: Row, target: bool) -> dict[str, tuple[str, str, float]]:
-    """Return the heat maps of a setting by title: field, format, and +1 if larger is better, else -1."""
-    title = f"mean test {row.measure} of the last {metrics.LAST_ROUNDS} rounds"
-    found = {title: ("last_rounds", "{:.3f}", 1.0 if row.higher_is_better else -1.0)}
-    return found | ({"rounds to the target": ("rounds_to_target", "{:.0f}", -1.0)} if target else {})
 
 
 def amounts_of(
@@ -404,7 +400,11 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
     amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
     if any(row.target_accuracy is not None for row in rows):
-        amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
+
+        def label_of(row: Row, label: str) -> str:
+            return f"{label} to {row.target_in_words}" if row.target_in_words else label
+
+        amounts_of(panels, styles, amounts, label_of, folder / "to_target.png")
     else:
         (folder / "to_target.png").unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
@@ -413,7 +413,3 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
     seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
     amounts_of(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
-
-
-def _to_target_label(row: Row, label: str) -> str:
-    return f"{label} to {row.target_in_words}" if row.target_in_words else label

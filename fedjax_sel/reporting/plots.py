@@ -14,22 +14,6 @@ from fedjax_sel.core import files, parsing
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import Result
 
-DPI = 100
-PNG_COLORS = 256
-
-
-def png_bytes(figure: Any) -> bytes:
-    """Return the PNG of a Matplotlib figure, reduced to 256 colors, which affects only antialiased edges."""
-    from PIL import Image
-
-    drawn, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=DPI)
-    picture = Image.open(drawn).convert("RGB")
-    picture = picture.quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    picture.save(small, format="png", optimize=True)
-    return small.getvalue()
-
-
 COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00",
     "#56B4E9", "#882255", "#7F7F7F", "#6A3D9A", "#A6761D", "#B2182B",

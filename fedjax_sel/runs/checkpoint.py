@@ -84,7 +84,7 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
         for name, digest in about["files"].items():
             if not (place / name).is_file():
                 raise DamagedError(f"{name} is missing")
-            if _digest_of_file(place / name) != digest:
+            if files.digest(place / name) != digest:
                 raise DamagedError(f"{name} was changed")
         return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
@@ -189,18 +189,12 @@ def digest_of_array(array: np.ndarray) -> str:
 
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     written = sorted(path for path in folder.rglob("*") if path.is_file())
-    digests = {path.relative_to(folder).as_posix(): _digest_of_file(path) for path in written}
+    digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
     described = {name: _description(array) for name, array in arrays.items()}
     run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
 
 
-def _digest_of_file(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _commit(temporary: Path, place: Path) -> None:
-    """Sync a complete checkpoint to disk and rename it to its final name."""
     for path in [*temporary.rglob("*"), temporary]:
         sync(path)
     temporary.rename(place)
@@ -276,8 +270,7 @@ def source(path: Path, about: Manifest | None) -> str:
     """Return the origin of a run's data, for titles, from its newest manifest or else from `data.json`."""
     if about is not None and "source" in about:
         return about["source"]
-    data = run_files.read_json(path / DATA)
-    return str(data["source"]) if isinstance(data, dict) and "source" in data else "of unknown source"
+    return str(run_files.read_json(path / DATA).get("source", "of unknown source"))
 
 
 def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
@@ -380,8 +373,7 @@ def read_weights(folder: Path) -> Weights | None:
     file = folder / PARAMS
     if not file.exists():
         return restore(folder)
-    result = run_files.read_json(folder / RESULT)
-    digest = result.get(DIGEST_KEY) if isinstance(result, dict) else None
+    digest = run_files.read_json(folder / RESULT).get(DIGEST_KEY)
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
         if digest is not None and hashlib.sha256(content).hexdigest() != digest:

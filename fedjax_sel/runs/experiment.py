@@ -30,9 +30,8 @@ from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
 from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
-from fedjax_sel.simulation.state import Records
+from fedjax_sel.simulation.state import Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.tasks import Task
 
@@ -134,9 +133,7 @@ class Writer:
     def checkpoint(self, state: State, result: Result, ends: bool) -> None:
         """Save the state, in host memory, and the cohorts of all rounds; the rows must already be written.
 
-        If `end` follows (`ends`), `result.json` is left to it: the run must not count as finished before its weights
-        are
-        written.
+        If `end` follows (`ends`), it writes `result.json`: the run must not count as finished before its weights exist.
         """
         self._rows_and_cohorts(result)
         if self._run.keep > 0:
@@ -177,14 +174,8 @@ class Collector:
     ):
         """Create a collector for one process, whose first chunk includes the compilation.
 
-        Args:
-            config: the run's configuration.
-            data_source: the origin of the data.
-            num_params: number of trained parameters.
-            floats_per_answer: floats that a client sends per kind of query.
-            earlier: the rounds before a resumed run; None for a new run.
-            num_carried: number of parameters that are carried but not trained.
-            task: the task; None for classification.
+        A client sends `floats_per_answer` numbers per kind of query. A resumed run has the rounds `earlier`, and
+        `num_carried` parameters are carried but not trained. The task None is classification.
         """
         self._config, self._data_source = config, data_source
         self._num_params, self._num_carried = num_params, num_carried
@@ -243,22 +234,13 @@ POLL_SECONDS = 0.002
 
 
 def run_experiment(experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
-    """Run all seeds and rounds of an experiment.
+    """Run all seeds and rounds of an experiment; arguments as in `fedjax_sel.run`, with the callbacks as `watching`.
 
-    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
-    unfinished run of the same configuration is resumed and gives the same result. A finished one is read, not repeated.
+    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints.
 
     Ctrl-C, SIGTERM and a closed terminal end the run after the current chunk; a second Ctrl-C or SIGTERM ends it
-    immediately. The completed rounds are saved and returned. Before the first chunk is computed, signals keep their
-    usual effect, since no round can be lost.
-
-    Args:
-        experiment_or_config: the experiment to run.
-        progress: whether to show progress on stderr or in the notebook's output.
-        watching: callbacks, see `fedjax_sel.callbacks`.
-
-    Returns:
-        The result; `finished` is False if the run was interrupted before its last round.
+    immediately. The completed rounds are saved and returned, in a result that is not `finished`. Before the first chunk
+    is computed, signals keep their usual effect, since no round can be lost.
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config

@@ -5,7 +5,7 @@ import io
 import platform
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,42 +20,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given, Problem
 from fedjax_sel.runs import checkpoint, run_files
-from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, DATA, ENVIRONMENT, METRICS, RESULT, Digests
 from fedjax_sel.version import __version__
-
-DIGITS = 7  # length of an abbreviated commit hash
-
-
-def environment_of(result: Result) -> dict[str, Any]:
-    """Return the content of a run's `environment.json`; an empty dict if it is lost or damaged."""
-    found = run_files.read_json(Path(str(result.config.run.out)) / ENVIRONMENT)
-    return found if isinstance(found, dict) else {}
-
-
-def commit_of(result: Result) -> str:
-    """Return the abbreviated commit from a run's `environment.json`; empty if it is unknown."""
-    return (environment_of(result).get("commit") or "")[:DIGITS]
-
-
-def duration(seconds: float) -> str:
-    """Format a duration in seconds, or in minutes from two minutes on."""
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
-
-
-def in_words(results: Iterable[Result]) -> str:
-    """Return a sentence with the commits, total duration and machines of finished runs; empty without runs."""
-    runs = {str(result.config.run.out): result for result in results}  # each folder counts once
-    if not runs:
-        return ""
-    places = [environment_of(result) for result in runs.values()]
-    commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "unknown"
-    took = duration(sum(float(result.elapsed_seconds[-1]) for result in runs.values()))
-    cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
-    devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
-    packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
-    machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))
-    return f"Commit {commits}; the runs took {took} ({machine or 'unknown machine'})."
 
 
 def digests(data: Given, seeds: Sequence[int]) -> Digests:
@@ -165,7 +131,9 @@ def has_saved_nothing(path: Path) -> bool:
 
 def is_worth_keeping(path: Path) -> bool:
     """Return whether a folder has saved rounds, or unsaved ones that took longer than SECONDS_TO_LOSE."""
-    if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and _is_finished(path)):
+    newest = checkpoint.newest(path) or {}  # without a configuration in it, the run counts as finished
+    unfinished = "config" in newest and newest["rounds"] < Config.from_json(newest["config"]).run.rounds
+    if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and not unfinished):
         return True
     try:
         return run_files.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
@@ -173,12 +141,6 @@ def is_worth_keeping(path: Path) -> bool:
         return (path / COHORTS).exists()
     except checkpoint.UNREADABLE:
         return True
-
-
-def _is_finished(path: Path) -> bool:
-    """Return whether the newest manifest covers all rounds, or has no configuration to compare with."""
-    newest = checkpoint.newest(path)
-    return newest is None or "config" not in newest or newest["rounds"] >= Config.from_json(newest["config"]).run.rounds
 
 
 def stored_config(path: Path) -> Config:
@@ -219,20 +181,10 @@ def restore_config(path: Path) -> None:
 
 def make(path: Path) -> None:
     """Create a run's folder, and check that it is writable."""
-    with _writing(path):
-        path.mkdir(parents=True, exist_ok=True)
+    with run_files.writing(path):
         probe = path / ".writable"
         probe.touch()
         probe.unlink()
-
-
-@contextlib.contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(f"--out: cannot write to {path} ({reason}); give a writable folder") from error
 
 
 def set_aside(path: Path) -> Path:
@@ -251,7 +203,7 @@ def set_aside(path: Path) -> Path:
     number = 1
     while (moved := path.with_name(f"{path.name}{_ASIDE}{number}")).exists():
         number += 1
-    with _writing(path):
+    with run_files.writing(path):
         path.rename(moved)
     make(path)
     return moved
@@ -271,7 +223,7 @@ def remove_unfinished(path: Path) -> None:
 
 def start_run(path: Path, problem: Problem) -> None:
     """Write the files of a new run, and remove rows of a process that died before its first save."""
-    with _writing(path):
+    with run_files.writing(path):
         for early in (METRICS, COHORTS):
             (path / early).unlink(missing_ok=True)
         run_files.write_json(path / CONFIG, problem.config.to_json())
@@ -286,11 +238,10 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
     if they are lost or damaged.
     """
     about = run_files.read_json(path / ENVIRONMENT)
-    about = about if isinstance(about, dict) else {}
     before = about.get("resumed")
     resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
     data = description(problem.given, problem.config.run.seeds)
-    with _writing(path):
+    with run_files.writing(path):
         with (path / METRICS).open("r+b") as file:
             for outdated in (RESULT, run_files.CURVES, run_files.PARAMS):  # they describe other rounds
                 (path / outdated).unlink(missing_ok=True)

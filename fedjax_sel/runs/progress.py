@@ -133,13 +133,10 @@ class Reporter:
         self._first = self._steady_from = rounds
 
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
-        """Report a chunk.
+        """Report a chunk after `done` rounds.
 
-        Args:
-            done: rounds so far.
-            accuracy: test accuracy, or another task's measure, [seeds, rounds of the chunk]; NaN if not measured.
-            loss: test loss, same shape, NaN if not measured.
-            words: the measure's name.
+        `accuracy` is the test accuracy, or another task's measure named `words`, and `loss` the test loss. Both are
+        [seeds, rounds of the chunk]; NaN if not measured.
         """
         now = time.monotonic()
         if self._steady_from == self._first:

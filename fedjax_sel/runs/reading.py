@@ -93,20 +93,6 @@ def load(path: Path) -> Result:
         raise _damaged(path, error) from error
 
 
-def load_whole(path: Path) -> Result | None:
-    """Return the result in a run folder, as `load` does; None if rounds that a manifest covers are missing.
-
-    Such a run can be resumed from an earlier checkpoint.
-    """
-    config = _config(path)
-    try:
-        return _read(path, config, checkpoint.newest(path))
-    except checkpoint.CutError:
-        return None
-    except checkpoint.UNREADABLE as error:
-        raise _damaged(path, error) from error
-
-
 def _config(path: Path) -> Config:
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")

@@ -13,7 +13,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
-from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.simulation.state import Ledger
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]
@@ -100,7 +100,7 @@ class Result:
         """Return the final weights of one of the `seeds`, in the form that `model.apply` expects."""
         if self.weights is None or seed not in self.seeds:
             raise UserError(
-                f"weights_of({seed}): no weights for this seed; the seeds are {', '.join(map(str, self.seeds))}"
+                f"weights_of({seed}): no weights; the seeds with weights are {', '.join(map(str, self.seeds))}"
             )
         place = self.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[place], self.weights)

@@ -27,22 +27,14 @@ from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import Strategy
 
 
-def depends_on_num_rounds(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    one: int,
-    other: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> bool:
+def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, other: int, *flags: bool) -> bool:
     """Return whether any hook of a strategy compiles to a different program in a run of another length.
 
-    The lengths are `one` and `other`; the flags are as for `contract.traced`.
+    The lengths are `one` and `other`. The sizes, N and K, and the flags are as for `contract.traced`.
     """
 
     def programs(num_rounds: int) -> list[str]:
-        hooks = contract.traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
+        hooks = contract.traced(strategy, *sizes, num_rounds, *flags)
         texts = []
         for name, (function, shapes) in hooks.items():
             with enable_x64(name == "prepare"):  # as in a run
@@ -109,7 +101,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
             before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
             for name in before:
                 with contextlib.suppress(UserError):  # a result can be read without its plug-ins
-                    plugins.load(name, plugins.Wanted("--algo", object))
+                    plugins.load(name, plugins.Registry("--algo", object))
             return plugins.edited(before, _plugins(config))
     return []
 
@@ -181,7 +173,7 @@ def _plans_ahead(problem: Problem, rounds: int) -> bool:
         return False
     sizes = config.partition.num_clients, config.cohort_size
     everyone = config.selection.available_share == 1
-    return depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone, problem.law is not None)
+    return depends_on_num_rounds(problem.strategy, sizes, rounds, config.run.rounds, everyone, problem.law is not None)
 
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
@@ -190,7 +182,10 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         if manifest[name] != ours[name]:
             raise DamagedError(f"it has a different {meaning}")
     folder.reject_other_digests(out, manifest["data"], ours["data"])
-    _refuse_another_model(problem.config, state, arrays)
+    # Intact weights of other shapes: the configuration identifies a model by its name alone.
+    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+    if (differs := checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))) is not None:
+        raise checkpoint.another_model(problem.config, differs)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
     messages = [f"resuming after round {rounds} in {out}"]
@@ -211,14 +206,6 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     reading.reject_skipped_updates(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
-
-
-def _refuse_another_model(config: Config, state: Any, arrays: dict[str, np.ndarray]) -> None:
-    """Reject intact weights of other shapes; the configuration identifies a model by its name alone."""
-    leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-    found = checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))
-    if found is not None:
-        raise checkpoint.another_model(config, found)
 
 
 def to_plain(start: Start) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import CLOCK, STEADY_CLOCK, Result
-from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.simulation.state import Ledger
 
 
 @contextlib.contextmanager
@@ -47,12 +47,12 @@ def write_json(path: Path, value: Any) -> None:
     files.write(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read an optional JSON file; None if it is lost or damaged."""
-    try:
-        return files.read_json(path)
-    except (OSError, ValueError):
-        return None
+def read_json(path: Path) -> dict[str, Any]:
+    """Read an optional JSON object from a file; empty if it is lost or damaged."""
+    with contextlib.suppress(OSError, ValueError):
+        found = files.read_json(path)
+        return found if isinstance(found, dict) else {}
+    return {}
 
 
 FORMAT = 1
@@ -101,8 +101,6 @@ def _digest(content: Manifest) -> str:
 
 # `metrics.csv` has one row per replicate and round; rounds count from 1; an empty cell marks a missing measurement. Two
 # runs of one configuration may differ only in columns that end in `_seconds`.
-
-
 def columns(measured: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of `metrics.csv` for the given measures."""
     return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
@@ -124,17 +122,15 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
         writer.writeheader()
     for index in range(chunk.num_rounds):
         for position, seed in enumerate(chunk.seeds):
-            measured = {name: _cell(values[position, index]) for name, values in chunk.measured.items()}
+            numbers = {name: np.float32(values[position, index]) for name, values in chunk.measured.items()}
+            # The shortest text that parses to the same float32.
+            measured = {name: "" if np.isnan(number) else str(number) for name, number in numbers.items()}
             counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
             steady = chunk.round_seconds[index]
             clocks = {CLOCK: f"{chunk.elapsed_seconds[index]:.3f}"}
             clocks[STEADY_CLOCK] = "" if np.isnan(steady) else f"{steady:.6g}"
             writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
     return text.getvalue()
-
-
-def _cell(value: float) -> str:
-    return "" if np.isnan(value) else str(np.float32(value))  # the shortest text that parses to the same float32
 
 
 def parse(

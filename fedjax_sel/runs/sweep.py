@@ -45,7 +45,12 @@ class Job(NamedTuple):
     @property
     def conditions(self) -> str:
         """The setting and the optimizer; jobs under equal conditions differ only in strategy and folder."""
-        return f"{self.setting}, {self.optimizer}" if self.optimizer else self.setting
+        return conditions(self.setting, self.optimizer)
+
+
+def conditions(setting: str, optimizer: str) -> str:
+    """Return the heading of a setting and an optimizer; the latter is empty if only one is compared."""
+    return f"{setting}, {optimizer}" if optimizer else setting
 
 
 KINDS = {"--algos": Strategy, "--optimizers": FederatedOptimizer}
@@ -221,16 +226,9 @@ def run_all(
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
 ) -> Iterator[Done]:
-    """Run the jobs in order; a failed job does not stop the others, an interrupted one is the last.
+    """Run the jobs in order, and yield each outcome; a failed job does not stop the others, an interrupted one is last.
 
-    Args:
-        checked: the jobs from `check`.
-        say: a function that shows a message to the user, called before each job.
-        progress: whether each run shows its progress.
-        watching: function from a job to its run's callbacks.
-
-    Yields:
-        The outcome of each job as soon as it ends.
+    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run.
     """
     for number, (job, problem, data) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"

@@ -21,8 +21,7 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import keys
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Bill, Cohort, Plan, RoundContext, Time
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Cohort, Plan, RoundContext, Time
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import KINDS, SELECTED, Counts, Request
@@ -46,9 +45,8 @@ def speeds(plan: Plan, timing: Timing | None, streams: keys.Streams, round: jax.
         return jnp.exp(jitter * jax.random.normal(key, (num_clients,)))
 
     factor = jax.vmap(draw)(streams.availability)
-    return Timing(
-        timing.seconds_per_example * factor, timing.down / factor, timing.up / factor, timing.latency * factor
-    )
+    seconds, down, up, latency = timing
+    return Timing(seconds * factor, down / factor, up / factor, latency * factor)
 
 
 def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Trainer, deadline: str | None) -> Federation:
@@ -75,11 +73,6 @@ def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Train
             f"{durations[place].min():.4g} s); choose a longer deadline, such as q0.8"
         )
     return federation._replace(timing=speeds, deadline=limits.astype(np.float32))
-
-
-def no_time(num_replicates: int, num_clients: int) -> Time:
-    """Return the time before any query."""
-    return Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,)))
 
 
 def model_bytes(trainer: Trainer) -> int:

@@ -15,9 +15,9 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, clock, keys, ledger
+from fedjax_sel.simulation import availability, clock, keys
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.state import Bill, RoundContext, Time, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
@@ -43,20 +43,11 @@ class Question(NamedTuple):
     facts_key: jax.Array  # this client's key for choosing examples in this round
     round: jax.Array  # t, int32 scalar
 
-    @property
-    def segment(self) -> fed.Segment:
-        """The examples on which the client's loss is measured."""
-        return fed.loss_part(self.federation, self.replicate, self.who, self.request.option("on") or self.loss_on)
-
-    @property
-    def everything(self) -> fed.Segment:
-        """All of the client's examples."""
-        return fed.all_parts(self.federation, self.replicate, self.who)
-
 
 def _loss(question: Question) -> jax.Array:
-    request = question.request
-    common = (question.trainer, question.federation, question.params, question.segment)
+    request, on = question.request, question.request.option("on") or question.loss_on
+    part = fed.loss_part(question.federation, question.replicate, question.who, on)
+    common = (question.trainer, question.federation, question.params, part)
     if request.option("batch_size"):
         return client.batch_loss(*common, question.facts_key, request.option("batch_size"))
     return client.loss(*common, request.option("statistic", "mean"))
@@ -69,26 +60,20 @@ def _train(question: Question, statistic: str | None) -> client.LocalResult:
     )  # fmt: skip
 
 
-def _profile(question: Question) -> jax.Array:
-    relu = question.request.option("relu", False)
-    return client.profile(question.trainer, question.federation, question.params, question.everything, relu)
-
-
-def _gradient(question: Question) -> jax.Array:
-    return ravel_pytree(client.gradient(question.trainer, question.federation, question.params, question.everything))[0]
-
-
-def _label_histogram(question: Question) -> jax.Array:
-    return question.federation.label_counts[question.replicate, question.who].astype(jnp.float32)
+def _whole(question: Question) -> tuple[Trainer, Federation, Weights, fed.Segment]:
+    all_examples = fed.all_parts(question.federation, question.replicate, question.who)
+    return question.trainer, question.federation, question.params, all_examples
 
 
 ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
     "loss": _loss,
     "training_loss": lambda question: _train(question, question.request.option("statistic", "mean")).training_loss,
-    "profile": _profile,
-    "gradient": _gradient,
+    "profile": lambda question: client.profile(*_whole(question), question.request.option("relu", False)),
+    "gradient": lambda question: ravel_pytree(client.gradient(*_whole(question)))[0],
     "update": lambda question: ravel_pytree(_train(question, None).update.trained)[0],
-    "label_histogram": _label_histogram,
+    "label_histogram": lambda question: question.federation.label_counts[question.replicate, question.who].astype(
+        jnp.float32
+    ),
     "update_norm": lambda question: jnp.linalg.norm(ravel_pytree(_train(question, None).update.trained)[0]),
 }
 """Kind of fact -> function that computes one client's entry of the table.
@@ -101,7 +86,7 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: 
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
-    time = clock.no_time(num_replicates, num_clients) if timed else None
+    time = Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,))) if timed else None
     return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
 
 
@@ -194,8 +179,6 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 
 # The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
-
-
 def output_layer(model: Model) -> OutputLayer | None:
     """Return the position of a model's output layer, as strategies read it."""
     return None if model.output_layer is None else OutputLayer(*model.output_layer)
@@ -292,7 +275,7 @@ def _enter(
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
+    clients_in = jax.vmap(partial(distinct, num_clients=num_clients))
     asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
     examples = clock.evaluated(request, context.federation, context.plan.loss_on)
     work = jnp.where(asked, examples, 0).sum(axis=1)
@@ -337,7 +320,7 @@ def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask)
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(context, as_loss, context.carry.params, ids)
     num_clients = context.federation.starts.shape[1]
-    answered = jax.vmap(partial(ledger.distinct, num_clients=num_clients))(ids, mask)
+    answered = jax.vmap(partial(distinct, num_clients=num_clients))(ids, mask)
     changes = []
     for probe in range(facts.num_probes(request)):
         probed = probe_round(context, probe)

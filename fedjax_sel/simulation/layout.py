@@ -18,8 +18,7 @@ from fedjax_sel.experiment import Experiment, checking, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
 from fedjax_sel.simulation.client_table import HostStore
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Plan
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Plan
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -46,12 +45,11 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     config = problem.config
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, _test_blocks(problem), wanted)
+    test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
+    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(
-        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
-    )
+    federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.reachable)
     every = run.eval_every if eval_every is None else eval_every
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:
@@ -86,11 +84,6 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
             "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
         )
     return client_table.make_store(row, len(run.seeds), num_clients)
-
-
-def _test_blocks(problem: Problem) -> int:
-    """Count the blocks of test images for one replicate, in a CPU's block size; devices share them."""
-    return -(-problem.dataset.num_test_examples // problem.model.cpu_block)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
@@ -135,7 +128,9 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.cohort_size,
-        clock=_clock(problem),
+        clock=None
+        if problem.law is None
+        else Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
@@ -145,14 +140,6 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
     return plan._replace(store=_store(problem, plan, seeds_at_once))
-
-
-def _clock(problem: Problem) -> Clock | None:
-    """Return the static configuration of simulated time; None without a clock."""
-    config = problem.config
-    if problem.law is None:
-        return None
-    return Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds)
 
 
 def availability_table(experiment: Experiment | Any, seed: int) -> np.ndarray:
@@ -190,11 +177,7 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
             places = np.arange(each * share)
             # An empty place costs nothing if clients train one after another; a batch fills it with another client.
             dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
-            spent += share * max(_turn(jobs, at_once) for jobs in dealt.reshape(share, each))
+            # On a device, batches run in sequence, each as long as its longest job.
+            batches = np.array_split(dealt.reshape(share, each), range(at_once, each, at_once), axis=1)
+            spent += share * int(sum(batch.shape[1] * batch.max(axis=1) for batch in batches).max())
     return 1.0 - useful / spent
-
-
-def _turn(jobs: np.ndarray, at_once: int) -> int:
-    """Return a device's total time, in steps: batches run in sequence, each as long as its longest job."""
-    batches = [jobs[start : start + at_once] for start in range(0, len(jobs), at_once)]
-    return int(sum(len(batch) * batch.max() for batch in batches))

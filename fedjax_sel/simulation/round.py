@@ -4,6 +4,7 @@ A round is a pure function (carry, round number) -> (carry, records) over all re
 the host. Shapes: S replicates, N clients, K selected clients.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,17 +12,26 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel import devices
+from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, client_table, clock, facts, keys, state
+from fedjax_sel.simulation import availability, client_table, clock, evaluation, facts, keys, state
 from fedjax_sel.simulation.availability import reachable
 from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.simulation.evaluation import Reports, evaluate_for_strategy, subsets
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.recording import record
-from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
+from fedjax_sel.simulation.state import (
+    Bill,
+    Carry,
+    Cohort,
+    Events,
+    Plan,
+    Records,
+    RoundContext,
+    ServerStep,
+    Sums,
+    Trained,
+)
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
@@ -84,17 +94,9 @@ def many_rounds(
 ) -> tuple[Carry, Records]:
     """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
 
-    Args:
-        plan: the run's static configuration.
-        length: number of rounds; static.
-        some_are_idle: whether the last chunk extends past the run's end, where rounds change nothing; static.
-        carry: the run's state before round `first`, leaves [S, ...].
-        first: number of the first round, int32 scalar.
-        federation: the clients' and the server's data.
-        streams: random streams, [S] for each purpose.
-
-    Returns:
-        The carry after the chunk, and the records with leading axes [length, S].
+    `some_are_idle`, static, is whether the last chunk extends past the run's end, where rounds change nothing. The
+    other arguments are as in `one_round`; `first` is the number of the first round. The records have the leading axes
+    [length, S].
     """
 
     def body(carry: Carry, round: jax.Array):
@@ -144,17 +146,8 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
     """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
-    params, evaluation = carry.params.trained, carry.evaluation
-    return of_outcome(
-        strategy,
-        params,
-        evaluation,
-        context.round,
-        known.state,
-        known.info,
-        cohort.selection,
-        context.timing is not None,
-    )
+    held = (carry.params.trained, carry.evaluation, context.round, known.state, known.info)
+    return of_outcome(strategy, *held, cohort.selection, context.timing is not None)
 
 
 def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:
@@ -257,7 +250,7 @@ def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sum
     arrived = (cohort.reports.mask & trained.finite).any(axis=1)
     step = jax.vmap(partial(server.new_model, plan.server))
     params, optimizer = step(carry.server, carry.params, mean_update, arrived)
-    return ServerStep(params, optimizer, shared, evaluate_for_strategy(plan, context.federation, params))
+    return ServerStep(params, optimizer, shared, evaluation.evaluate_for_strategy(plan, context.federation, params))
 
 
 def learn(
@@ -278,7 +271,7 @@ def learn(
     after, _, replaced_after = jax.vmap(availability.replace_nonfinite)(trained.loss_after, reports.mask)
     reported = (trained.updates, before, after, trained.finite)
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
-    averaged = Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
+    averaged = evaluation.Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
     metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
     if server_step.evaluation is not None and carry.evaluation is not None:
         metrics = ServerMetrics(carry.evaluation, server_step.evaluation)
@@ -290,7 +283,7 @@ def learn(
         finite=finite,
         metrics=metrics,
         path_lengths=trained.path_lengths,
-        subset_loss=subsets(plan, context.federation, averaged),
+        subset_loss=evaluation.subsets(plan, context.federation, averaged),
         seconds=cohort.durations,
     )
     strategy = protocol.over_replicates(plan.strategy)
@@ -303,3 +296,125 @@ def learn(
 def _zero_if_lost(arrives: jax.Array, leaf: jax.Array) -> jax.Array:
     """Set a leaf [S, K, ...] to zero for lost reports and for empty places of the cohort; `arrives` is bool [S, K]."""
     return jnp.where(arrives.reshape(*arrives.shape, *[1] * (leaf.ndim - 2)), leaf, jnp.zeros_like(leaf))
+
+
+def record(
+    context: RoundContext,
+    cohort: Cohort,
+    bill: Bill,
+    trained: Trained,
+    server: ServerStep,
+    weights: jax.Array,
+    reads: OutcomeReads,
+) -> Records:
+    """Return the round's records, leaves [S, ...]: evaluations that are due, the cohort, faults, and ledger events.
+
+    The losses that the strategy reads (`reads`) are billed, as they travel with the updates.
+    """
+    plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
+    selection, reports, finite = cohort.selection, cohort.reports, trained.finite
+    num_replicates, num_clients = federation.starts.shape
+    losses = int(reads.losses_before) + int(reads.losses_after)
+    found = state.find_faults(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
+
+    def gemd(counts, ids, mask):
+        return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
+
+    nan = jnp.full((num_replicates,), jnp.nan, jnp.float32)
+    task = plan.trainer.task
+    unmeasured = {each.name: nan for each in task.measures}
+
+    def measure_test() -> evaluation.Measured:
+        measured = evaluation.evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)
+        return measured._replace(correct=nan)
+
+    def measure_train() -> evaluation.TrainMetrics:
+        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, server.params)
+
+    test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
+    unknown = evaluation.TrainMetrics(unmeasured, nan, nan)
+    train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
+    # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
+    start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
+    distinct = jax.vmap(lambda ids, mask: state.distinct(ids, mask, num_clients))
+    trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
+    evaluated = evaluation.server_examples(
+        plan, federation, 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
+    )
+    work = clock.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
+    return Records(
+        cohort=jnp.where(selection.mask, selection.ids, -1),
+        measured=tasks.columns_of(
+            task,
+            test=(test.measures, test.loss),
+            train=(train.measures, train.loss),
+            worst_decile=train.worst_decile,
+            gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
+            seconds=clock.round_seconds(plan, cohort, bill, start),
+        ),
+        nonfinite=reports.mask & ~finite,
+        faults=found,
+        events=_events(plan, federation, work, trains, reported, bill, start, losses, evaluated)._replace(
+            reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
+            + bill.probe_reports_lost
+            + start.probe_reports_lost,
+            updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
+        ),
+    )
+
+
+def _events(
+    plan: Plan,
+    federation: Federation,
+    work: jax.Array,
+    trains: jax.Array,
+    reported: jax.Array,
+    bill: Bill,
+    start: Bill,
+    losses: int,
+    evaluated: jax.Array | int,
+) -> Events:
+    """Return the round's ledger events.
+
+    `work` counts the examples that each client's training processes, int32 [S, N]. `trains` and `reported` mark the
+    cohort and the arrived reports, bool [S, N]. `start` is the cost of the facts measured before the first round, zero
+    in later rounds. Each client reports 0 to 2 `losses` with its update.
+    """
+    optimizer = plan.trainer.optimizer
+    on = clock.examples_on(federation, plan.loss_on)
+    arrived = reported.sum(axis=1, dtype=jnp.int32)
+    models_up = arrived + bill.probe_models_up + start.probe_models_up
+
+    def total(clients: jax.Array, examples: jax.Array) -> jax.Array:
+        return jnp.where(clients, examples, 0).sum(axis=1)
+
+    return Events(
+        models_down=(trains | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
+        + bill.probe_models_down
+        + start.probe_models_down,
+        models_up=models_up,
+        # Before the first round the optimizer's memory is zero and need not be sent.
+        vectors_down=optimizer.vectors_down
+        * ((trains | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
+        vectors_up=optimizer.vectors_up * arrived,
+        answers=bill.answers + start.answers,
+        floats_reported=losses * arrived + optimizer.floats_up * models_up,
+        examples_trained=total(trains | bill.trained, work)
+        + total(start.trained, work)
+        + bill.examples_trained
+        + start.examples_trained,
+        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * total(trains, on),
+        server_examples=jnp.full_like(arrived, evaluated),
+        losses_replaced=bill.losses_replaced + start.losses_replaced,
+        reports_lost=jnp.zeros_like(arrived),
+        updates_skipped=jnp.zeros_like(arrived),
+    )
+
+
+def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], skipped: Any) -> Any:
+    """Measure in every period-th round and in the last round; return `skipped` otherwise, or always if period is 0."""
+    if period == 0:
+        return skipped
+    if period == 1:
+        return measure()
+    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: skipped)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings, parsing
@@ -21,11 +22,10 @@ from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.round import many_rounds
-from fedjax_sel.simulation.state import Bill, Carry, Plan, Records, RoundContext
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Carry, Plan, Records, RoundContext
 from fedjax_sel.strategies import contract, protocol
-from fedjax_sel.strategies.base import Env, Information, keep_state
+from fedjax_sel.strategies.base import Env, Information, Strategy, keep_state
 from fedjax_sel.training import client
 
 
@@ -64,7 +64,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     roots = _roots(problem)
     first = 0 if resumed is None else resumed.rounds
     length = min(run.chunk, run.rounds)
-    out_shardings = (devices.sharding(mesh, per_seed), devices.sharding(mesh, devices.WHOLE))
+    out_shardings = (NamedSharding(mesh, per_seed), NamedSharding(mesh, devices.WHOLE))
     chunk = jax.jit(rounds(plan, length, first), donate_argnums=0, out_shardings=out_shardings)
 
     def starting(federation: Federation, roots: Streams) -> tuple[Carry | None, Streams]:
@@ -215,12 +215,16 @@ def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: 
     if protocol.requests_at_start(plan.strategy):
         info, start = measure(carry, federation, streams)
         carry = carry._replace(info=info, start=start)
-    if plan.strategy.prepare is keep_state:
-        return carry
-    host_state, host_info = devices.fetch((carry.strategy, carry.info))
-    replicates = range(federation.starts.shape[0])
-    states = [protocol.prepare(plan.strategy, *devices.of_replicate((host_state, host_info), s)) for s in replicates]
-    return carry._replace(strategy=jax.tree.map(devices.stacked, *states))
+    return carry._replace(strategy=prepared(plan.strategy, carry.strategy, carry.info, federation.starts.shape[0]))
+
+
+def prepared(strategy: Strategy, state: Any, info: Information, num_replicates: int) -> Any:
+    """Return the states after the strategy's `prepare`, [S, ...] in host memory; unchanged without that hook."""
+    if strategy.prepare is keep_state:
+        return state
+    on_host = devices.fetch((state, info))
+    states = [protocol.prepare(strategy, *devices.of_replicate(on_host, s)) for s in range(num_replicates)]
+    return jax.tree.map(devices.stacked, *states)
 
 
 View = Callable[[Carry], Any]
@@ -325,7 +329,10 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
     model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
-    step = devices.of_program_text(partial(_gradient, plan), *_batch_shapes(plan, federation))
+    part, positions = Segment(*[jnp.int32(0)] * 3), jnp.arange(plan.trainer.work.batch_size)
+    batch = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
+    weights = jax.eval_shape(plan.trainer.model.init, jax_settings.key(0))
+    step = devices.of_program_text(partial(_gradient, plan), weights, *batch)
     return (
         images
         + (devices.of_arrays(tables) + layout.COPIES * devices.of_arrays(carry)) // groups
@@ -342,11 +349,3 @@ def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
         return client.mean_loss(trainer.model, trainer.task, moved, inputs, targets, unmasked)
 
     return jax.grad(loss)(weights.trained)
-
-
-def _batch_shapes(plan: Plan, federation: Federation) -> tuple[Any, ...]:
-    """Return the shapes of a model and one batch."""
-    positions = jnp.arange(plan.trainer.work.batch_size)
-    part = Segment(*[jnp.int32(0)] * 3)
-    examples = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
-    return jax.eval_shape(plan.trainer.model.init, jax_settings.key(0)), *examples

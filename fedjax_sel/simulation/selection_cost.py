@@ -23,10 +23,11 @@ from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
-from fedjax_sel.simulation import ledger
 from fedjax_sel.simulation.layout import lay_out
+from fedjax_sel.simulation.run import prepared
+from fedjax_sel.simulation.state import distinct
 from fedjax_sel.strategies import base, protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
+from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 ROUNDS_A_CALL = 10
@@ -114,7 +115,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     _check_bytes("the program", program_bytes, most_bytes)
 
     carry, stubs = jax.jit(initial)(key)
-    carry = carry._replace(state=_prepared(setting, carry))
+    carry = carry._replace(state=prepared(setting.strategy, *carry, len(setting.sizes)))
     carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
     length = min(ROUNDS_A_CALL, setting.num_rounds)
@@ -162,16 +163,6 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
     return _Carry(state, info), stubs
 
 
-def _prepared(setting: Setting, carry: _Carry) -> Any:
-    """Return the state after `prepare`, run as in a real run: per replicate, in float64 on the CPU."""
-    if setting.strategy.prepare is keep_state:
-        return carry.state
-    state, info = jax.device_get((carry.state, carry.info))
-    replicates = range(len(setting.sizes))
-    states = [protocol.prepare(setting.strategy, *devices.of_replicate((state, info), s)) for s in replicates]
-    return jax.tree.map(lambda *leaves: jnp.asarray(devices.stacked(*leaves)), *states)
-
-
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
     """Run the rounds from `first` on, for all replicates; selections are [S, rounds, ...]."""
 
@@ -195,7 +186,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
         queried = reachable
         if ids is not None:
-            queried = ledger.distinct(ids, reachable[ids] if mask is None else mask, num_clients)
+            queried = distinct(ids, reachable[ids] if mask is None else mask, num_clients)
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
             info = protocol.enter_answers(info, request.kind, values, queried & request.when.due(round))
@@ -209,15 +200,11 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_selected))
     step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
-    metrics, lengths = _metrics(strategy, level), jnp.full((setting.num_selected,), 0.1)
+    metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_selected,), 0.1)
+    if any(request.kind == "server_metrics" for request in strategy.requests):
+        before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+        metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))
     subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
     outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection
-
-
-def _metrics(strategy: Strategy, level: jax.Array) -> base.ServerMetrics | base.Unrequested:
-    if all(request.kind != "server_metrics" for request in strategy.requests):
-        return base.Unrequested(strategy.name, "server_metrics")
-    before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
-    return base.ServerMetrics(before, before._replace(accuracy=level**2))

@@ -1,9 +1,11 @@
-"""Shared types of the simulation: the static plan, the scan carry, and the context of a round."""
+"""Shared types of the simulation: the ledger, the static plan, the scan carry, and the context of a round."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh
 
@@ -11,20 +13,78 @@ from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table, ledger
+from fedjax_sel.simulation import client_table
 from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
 
+# The device counts the ledger's events as int32; bytes would overflow. It counts answers to requests, and the host
+# multiplies them by their length. Evaluations for the simulator's own curves are not billed.
+
+BYTES_PER_FLOAT = 4
+
+
+class Events(NamedTuple):
+    """Event counts of a round, int32: JAX arrays on the device, NumPy arrays [seeds, rounds, ...] on the host."""
+
+    models_down: Any  # distinct clients queried or selected, plus copies of probe models
+    models_up: Any  # reports that arrived, for the global model or for a probe
+    vectors_down: Any  # model-sized vectors that the optimizer sends to training clients beside the model
+    vectors_up: Any  # model-sized vectors that clients send beside their updates
+    answers: Any  # clients that answered each request, [requests]
+    floats_reported: Any  # floats sent with updates: losses that the strategy reads, and the optimizer's own
+    examples_trained: Any  # examples that clients processed in training, repetitions counted
+    examples_evaluated: Any  # examples that clients evaluated
+    server_examples: Any  # examples that the server evaluated for the strategy
+    losses_replaced: Any  # measured losses that were not finite
+    reports_lost: Any  # clients that trained and whose report never reached the server
+    updates_skipped: Any  # updates that were not finite
+
+
+class Ledger(NamedTuple):
+    """A run's communication and computation, int64 arrays [seeds, rounds]. `Events` explains the counts."""
+
+    models_down: np.ndarray
+    models_up: np.ndarray
+    floats_down: np.ndarray
+    floats_up: np.ndarray
+    examples_trained: np.ndarray
+    examples_evaluated: np.ndarray
+    server_examples: np.ndarray
+    losses_replaced: np.ndarray
+    reports_lost: np.ndarray
+    updates_skipped: np.ndarray
+    bytes_down: np.ndarray
+    bytes_up: np.ndarray
+
+
+def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], num_carried: int = 0) -> Ledger:
+    """Return the ledger of the counts [seeds, rounds, ...]; `num_carried` numbers travel with every model."""
+    counts = Events(*(np.asarray(leaf, np.int64) for leaf in events))
+    floats_down = counts.vectors_down * num_params
+    answered = counts.answers @ np.asarray(floats_per_answer, np.int64)
+    floats_up = answered + counts.floats_reported + counts.vectors_up * num_params
+    model_bytes = (num_params + num_carried) * BYTES_PER_FLOAT
+    return Ledger(
+        **{name: getattr(counts, name) for name in Ledger._fields if name in Events._fields},
+        floats_down=floats_down,
+        floats_up=floats_up,
+        bytes_down=counts.models_down * model_bytes + floats_down * BYTES_PER_FLOAT,
+        bytes_up=counts.models_up * model_bytes + floats_up * BYTES_PER_FLOAT,
+    )
+
+
+def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
+    """Return the mask of a cohort's clients: bool [N] from ids [K] and mask [K]."""
+    return jnp.zeros((num_clients,), bool).at[ids].max(mask)
+
+
 # Fatal errors of a round are detected on the device and reach the host with its records. Shapes: S replicates, N
 # clients, K selected, d candidates.
-
-
 class UncheckedIds(NamedTuple):
     """Client IDs of a round exactly as the strategy returned them."""
 
@@ -49,7 +109,13 @@ def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held:
     `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with
     floating-point and integer leaves [S, ...].
     """
-    names = jax.vmap(lambda ids, mask: _misnamed(ids, mask, num_clients))
+
+    def misnamed(ids: jax.Array, mask: jax.Array) -> jax.Array:
+        """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
+        outside = (ids < 0) | (ids >= num_clients)
+        return outside.any() | (distinct(ids, mask, num_clients).sum() != mask.sum())
+
+    names = jax.vmap(misnamed)
     wrong = names(named.ids, named.mask)
     if named.candidates is not None:
         wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
@@ -60,12 +126,6 @@ def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held:
 def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
     """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
     return jnp.clip(ids, 0, num_clients - 1)
-
-
-def _misnamed(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
-    outside = (ids < 0) | (ids >= num_clients)
-    return outside.any() | (ledger.distinct(ids, mask, num_clients).sum() != mask.sum())
 
 
 class Plan(NamedTuple):

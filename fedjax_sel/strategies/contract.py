@@ -73,9 +73,7 @@ def selection(answer: Any, num_selected: int) -> None:
 def is_selection(answer: Any) -> None:
     """Check that `select` returns a Selection."""
     if not isinstance(answer, Selection):
-        raise BrokenContractError(
-            f"`select` returns a {type(answer).__name__}; return Selection(ids, weights or None, mask)"
-        )
+        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
 
 
 def candidates(answer: Any, num_clients: int) -> None:

@@ -20,20 +20,20 @@ Importance = Literal["shares", "uniform"]
 class Numbers(NamedTuple):
     """A resolved preset. Static.
 
-    A fit uses the samples whose age is a multiple of the spacing, up to `reuse` x spacing, with weight discount^age.
+    A fit uses samples at equal distances in age, up to `reuse` distances old, with weight discount^age.
     """
 
     warmup: int  # rounds with random cohorts
     begin: int  # the first round whose loss change is a sample
     interval: int  # rounds between updates of the model of loss changes, Delta t
-    shift: int  # updates are in rounds t with (t - shift) % interval = 0; a probe is dated to round t - shift
+    update_offset: int  # updates are in rounds t with (t - offset) % interval = 0; a probe is dated to round t - offset
     every_warmup_fit: bool  # False: one fit at the end of the warm-up
     warmup_steps: int  # Adam steps per fit in the warm-up
     steps: int  # Adam steps per later fit
-    warmup_reuse: int  # M in the warm-up, with spacing 1
-    reuse: int  # M after the warm-up, with spacing `interval`; with ages="rounds" a number of rounds
-    # Age of a sample. spaced: in rounds; positions: number of later collections, times the spacing; rounds: in rounds,
-    # with spacing 1, so that a fit uses all samples of the last `reuse` rounds.
+    warmup_reuse: int  # M in the warm-up, at distance 1
+    reuse: int  # M after the warm-up, at distance `interval`; with ages="rounds" a number of rounds
+    # Age of a sample. spaced: in rounds; positions: number of later collections, times the distance; rounds: in rounds,
+    # at distance 1, so that a fit uses all samples of the last `reuse` rounds.
     ages: Literal["spaced", "positions", "rounds"]
     discount: float  # theta, per round
     anneal: float  # beta
@@ -49,8 +49,8 @@ class Numbers(NamedTuple):
 
     @property
     def first_update(self) -> int:
-        """The first update: the smallest t >= warmup + shift with (t - shift) % interval = 0."""
-        return self.shift + self.interval * -(-self.warmup // self.interval)
+        """The first update: the smallest t >= warmup + update_offset with (t - update_offset) % interval = 0."""
+        return self.update_offset + self.interval * -(-self.warmup // self.interval)
 
     @property
     def slots(self) -> int:
@@ -60,15 +60,15 @@ class Numbers(NamedTuple):
 
 
 _PAPER = Numbers(
-    warmup=15, begin=0, interval=10, shift=0, every_warmup_fit=True, warmup_steps=150, steps=100,
+    warmup=15, begin=0, interval=10, update_offset=0, every_warmup_fit=True, warmup_steps=150, steps=100,
     warmup_reuse=10, reuse=1, ages="spaced", discount=0.9, anneal=0.95, mean="zero", fit="adam",
     select="greedy", importance="shares", dimension=None,
 )  # fmt: skip
 _PAPER_CIFAR10 = _PAPER._replace(warmup=20, interval=50, discount=0.99, anneal=0.9)
-_CODE_2022 = _PAPER._replace(warmup=16, begin=10, shift=1, ages="positions", discount=0.8)
+_CODE_2022 = _PAPER._replace(warmup=16, begin=10, update_offset=1, ages="positions", discount=0.8)
 _CODE_2022_CIFAR10 = _CODE_2022._replace(warmup=21, interval=50, discount=0.97, anneal=0.9)
 _CODE_2023 = _PAPER._replace(
-    warmup=16, shift=1, every_warmup_fit=False, warmup_steps=1000, ages="rounds", warmup_reuse=100, reuse=100,
+    warmup=16, update_offset=1, every_warmup_fit=False, warmup_steps=1000, ages="rounds", warmup_reuse=100, reuse=100,
     discount=0.95, mean="discounted",
 )  # fmt: skip
 _CODE_2023_CIFAR10 = _CODE_2023._replace(warmup=21, interval=50, warmup_reuse=500, reuse=500, discount=0.99, anneal=0.9)
@@ -119,9 +119,9 @@ def resolve(strategy: str, preset: Numbers, **overrides: int | float | str | Non
         problem = _problem(name, value)
         if problem:
             raise UserError(f"{strategy}: {name}={value} {problem}")
-        for own in (preset.fit, preset.select):
-            if name in _WITHOUT_EFFECT.get(own, ()):
-                raise UserError(f"{strategy}: {name}={value} has no effect with preset={own}; leave it out")
+        for rule in (preset.fit, preset.select):
+            if name in _WITHOUT_EFFECT.get(rule, ()):
+                raise UserError(f"{strategy}: {name}={value} has no effect with preset={rule}; leave it out")
     numbers = preset._replace(**chosen)
     return numbers._replace(begin=min(numbers.begin, numbers.warmup - 1))
 
@@ -223,13 +223,13 @@ def fit(embeddings: jax.Array, memory: Samples | Moments, numbers: Numbers, in_w
 
 def _training_set(memory: Samples, numbers: Numbers, in_warmup: bool) -> tuple[jax.Array, jax.Array]:
     """Return residuals [H S, N] and their weights [H S]; unused samples have weight zero."""
-    spacing = 1 if in_warmup or numbers.ages == "rounds" else numbers.interval
-    reuse = numbers.warmup_reuse if in_warmup else numbers.reuse
+    distance = 1 if in_warmup or numbers.ages == "rounds" else numbers.interval  # in age, of two samples in a row
+    reused_samples = numbers.warmup_reuse if in_warmup else numbers.reuse
     if numbers.ages == "positions":
-        age = jnp.arange(memory.collected.shape[0]) * spacing
+        age = jnp.arange(memory.collected.shape[0]) * distance
     else:
         age = memory.collected[0] - memory.collected
-    used = (age % spacing == 0) & (age <= reuse * spacing)
+    used = (age % distance == 0) & (age <= reused_samples * distance)
     weights = jnp.where(used[:, None] & memory.valid, _discount(numbers, age)[:, None], 0.0).reshape(-1)
     values = memory.values.reshape(weights.shape[0], -1)
     if numbers.mean == "discounted":
@@ -312,7 +312,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
             answered, broken = answers(info.loss_change.age)
             changes = jnp.where(answered, info.loss_change.value.T, 0.0)
             usable = answered.any() & ~broken
-            memory = collect(state.memory, numbers, changes, usable, round - numbers.shift)
+            memory = collect(state.memory, numbers, changes, usable, round - numbers.update_offset)
             return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
 
         def fitted(state: State, in_warmup: bool) -> State:
@@ -334,7 +334,9 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
         def best(key):
             if numbers.select == "proxy":
-                total = _total_covariance(state.embeddings, state.importance, numbers.noise)
+                total = jnp.matmul(state.embeddings, state.importance, precision=lax.Precision.HIGHEST)
+                total = jnp.matmul(total, state.embeddings, precision=lax.Precision.HIGHEST)
+                total += numbers.noise**2 * state.importance  # sum_i p_i Sigma_ik, [N]
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
             reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
             # The maximum is over reachable clients, because a never-reachable client keeps alpha = 1 and would make the
@@ -359,9 +361,3 @@ def build(name: str, numbers: Numbers) -> Strategy:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def _total_covariance(embeddings: jax.Array, importance: jax.Array, noise: float) -> jax.Array:
-    """Return sum_i p_i Sigma_ik, [N]."""
-    total = jnp.matmul(embeddings, importance, precision=lax.Precision.HIGHEST)
-    return jnp.matmul(total, embeddings, precision=lax.Precision.HIGHEST) + noise**2 * importance

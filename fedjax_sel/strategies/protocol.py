@@ -125,9 +125,7 @@ def requests_at_start(strategy: Strategy) -> list[tuple[int, Request]]:
 
 def requests_to(strategy: Strategy, who: str) -> list[tuple[int, Request]]:
     """Return the requests that a group answers during rounds, as pairs (index, request); see `request.when.due`."""
-    return [
-        (place, request) for place, request in enumerate(strategy.requests) if request.who == who and request.when.rules
-    ]
+    return [(place, one) for place, one in enumerate(strategy.requests) if one.who == who and one.when.rules]
 
 
 def prepare(strategy: Strategy, state: Any, info: Information) -> Any:

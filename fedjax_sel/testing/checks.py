@@ -17,7 +17,6 @@ from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import fields_read
-from fedjax_sel.testing import synthetic_clients
 from fedjax_sel.testing.bench import (
     UNCHECKED,
     Bench,
@@ -182,25 +181,16 @@ ADVICE = {
     "alike": "look for a division by a spread or a distance that is zero if all clients are identical",
     "twins": "look for a division by a distance that is zero between two clients",
     "extreme": "look for exp of a large loss (subtract the maximum), or squares of it",
-    "sparse": "ignore places with mask False",
+    "sparse": "ignore places of the cohort with mask False",
     "diverging": "mask the updates of clients with outcome.finite False (jnp.where) before any computation",
 }
 
 
 def no_nan(bench: Bench, world: str) -> None:
     """Check that the state has no NaN after any round of a world."""
-    nan = bench.games[world].nan
+    nan = (bench.sparse_games if world == "sparse" else bench.games[world]).nan
     if nan.any():
-        rounds = nan.any(axis=0).argmax()
-        raise Violation(f"the state holds NaN after round {rounds}; {ADVICE[world]}")
-
-
-def no_nan_where_few_are_available(bench: Bench) -> None:
-    """Check that the state has no NaN if some or all places of the cohort are empty."""
-    nan = bench.sparse_games.nan
-    if nan.any():
-        round = nan.any(axis=0).argmax()
-        raise Violation(f"the state holds NaN after round {round}, whose cohort has empty places; {ADVICE['sparse']}")
+        raise Violation(f"the state holds NaN after round {nan.any(axis=0).argmax()}; {ADVICE[world]}")
 
 
 def keys_matter(bench: Bench) -> None:
@@ -357,13 +347,12 @@ def sizes(bench: Bench) -> str:
 
 def availability(bench: Bench) -> None:
     """Check that no unavailable client is selected, and that all are selected if at most K are available."""
-    world = synthetic_clients.sparse(bench.world, bench.options.num_selected)
+    world = bench.world.sparse(bench.options.num_selected)
     try:
         games = bench.sparse_games
     except Exception as error:
         raise Violation(
-            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; "
-            "support both None and an array"
+            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; support None and arrays"
         ) from error
     _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
 
@@ -434,7 +423,6 @@ def _line(error: Exception) -> str:
 
 # The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its
 # errors.
-
 
 LOST = 0.2  # fraction of lost reports in the experiment
 
@@ -584,10 +572,6 @@ _TRACED = ("requests", "traceable")
 _PLAYED = (*_TRACED, "answer", "state")
 
 
-def _nan(world: str) -> Check:
-    return Check(f"nan: {world}", functools.partial(no_nan, world=world), (*_PLAYED, "cohort"))
-
-
 CHECKS: tuple[Check, ...] = (
     Check("requests", requests),
     Check("traceable", traceable, ("requests",)),
@@ -605,12 +589,15 @@ CHECKS: tuple[Check, ...] = (
     Check("rounds matter", rounds_matter, (*_PLAYED, "cohort", "key used")),
     Check("scan and vmap", scan_and_vmap, _PLAYED),
     Check("eager", eager, _PLAYED),
-    *(_nan(world) for world in ("ordinary", "alike", "twins", "extreme", "diverging")),
+    *(
+        Check(f"nan: {world}", functools.partial(no_nan, world=world), (*_PLAYED, "cohort"))
+        for world in ("ordinary", "alike", "twins", "extreme", "diverging")
+    ),
     Check("uniform", uniform, (*_PLAYED, "cohort")),
     Check("uniform pairs", uniform_pairs, (*_PLAYED, "cohort", "uniform")),
     Check("equivariant", equivariant, (*_PLAYED, "cohort")),
     Check("availability", availability, _PLAYED),
-    Check("nan: few available", no_nan_where_few_are_available, (*_PLAYED, "availability")),
+    Check("nan: few available", functools.partial(no_nan, world="sparse"), (*_PLAYED, "availability")),
     Check("K = 1, N - 1, N", sizes, (*_PLAYED, "cohort")),
     Check("ledger", ledger, (*_PLAYED, "cohort")),
 )

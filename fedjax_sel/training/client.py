@@ -17,14 +17,13 @@ from fedjax_sel.training import schedule
 from fedjax_sel.training.optimizers import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
 from fedjax_sel.training.schedule import LocalWork
 
+
 # In-place weight updates on CPUs.
 #
 # A step can overwrite a layer's weights only after their last read. On CPUs, XLA assigns buffers before it orders the
 # operations. If a layer's new weights do not depend on the gradient that passed through it to the layer below, XLA
 # copies the old weights in each step (a dense layer of 6.4 MB in pfl-research's CNN). The learning rate is therefore
 # made to depend on the whole gradient.
-
-
 def depend_on(value: jax.Array, tree: Any) -> jax.Array:
     """Return a float32 scalar unchanged, bit for bit, with a data dependency on all leaves of a tree on CPUs."""
     if jax.default_backend() != "cpu":
@@ -44,7 +43,6 @@ def depend_on(value: jax.Array, tree: Any) -> jax.Array:
 # Random numbers, such as dropout's, are drawn for all steps at once. XLA compiles a random generator to a loop of small
 # operations, which costs as much as a layer of a small network in each step on a CPU.
 
-
 MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
 
 
@@ -63,8 +61,6 @@ def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Arr
 
 
 # Micro-batches: the activations of a whole batch in a convolutional network exceed a core's cache many times.
-
-
 def of_batch(
     losses_of: Callable[[Params, Any], tuple[jax.Array, Any]],
     params: Params,

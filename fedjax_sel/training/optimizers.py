@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.core.plugins import Parameter, Registry
+from fedjax_sel.core.plugins import Registry
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Params
+
 
 # The contract between a federated optimizer and the simulator.
 #
@@ -21,8 +22,6 @@ from fedjax_sel.models import Params
 #
 # An update is w_k - w^t under every optimizer, so strategies always read the same quantity. The losses that they read
 # are the clients' own, without any term that an optimizer adds.
-
-
 class Memory(NamedTuple):
     """An optimizer's memory beside the model; empty pytrees if it has none."""
 
@@ -109,8 +108,6 @@ class FederatedOptimizer(NamedTuple):
 # FedAvg (McMahan et al. 2017): clients run SGD, the server takes the weighted mean of their updates.
 #
 # Traffic: the baseline, one model down and one model up for each client of the cohort.
-
-
 def fedavg() -> FederatedOptimizer:
     """Build FedAvg; `--server-learning-rate` scales the mean update."""
     return FederatedOptimizer("fedavg")
@@ -122,8 +119,6 @@ def fedavg() -> FederatedOptimizer:
 #
 # FedProx targets clients with unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
 # Traffic: the baseline. The losses that strategies read do not contain the proximal term.
-
-
 def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
     """Build FedProx.
 
@@ -161,8 +156,6 @@ def proximal(mu: float):
 # Traffic: the baseline, and one float up per client, |a_i|_1.
 # Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
 # client optimizer is not linear in its gradients, as Adam, a_i does not exist, and the displacement above replaces it.
-
-
 class Averaged(NamedTuple):
     """A client's report; the server receives the weighted sums."""
 
@@ -207,8 +200,6 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 # Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), which is equal for plain SGD. Momentum increases the
 # displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart.
 # Under biased selection, the variates of rarely selected clients are stale: c no longer tracks the global gradient.
-
-
 def scaffold() -> FederatedOptimizer:
     """Build SCAFFOLD; the paper's eta_g is `--server-learning-rate`."""
 
@@ -242,7 +233,6 @@ def scaffold() -> FederatedOptimizer:
 #
 # v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
 # `--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
-
 
 ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
 
@@ -388,21 +378,5 @@ TABLE: dict[str, Entry] = {
 REGISTRY = Registry("--optimizer", FederatedOptimizer, {name: entry.factory for name, entry in TABLE.items()})
 
 
-def names() -> tuple[str, ...]:
-    """Return the names that `make` and `--optimizer` take."""
-    return REGISTRY.names()
-
-
-def make(name: str, **hyperparameters: Any) -> FederatedOptimizer:
-    """Build an optimizer; see `Registry.make`.
-
-    Args:
-        name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of the optimizer's factory; values may be strings, as on a command line.
-    """
-    return REGISTRY.make(name, **hyperparameters)
-
-
-def parameters(name: str) -> dict[str, Parameter]:
-    """Return the hyperparameters of an optimizer: name -> (type, default)."""
-    return REGISTRY.parameters(name)
+names, make, parameters = REGISTRY.names, REGISTRY.make, REGISTRY.parameters
+"""Functions that list the optimizers, build one by name, and return its parameters; see `Registry`."""

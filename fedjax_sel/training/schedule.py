@@ -15,7 +15,6 @@ from fedjax_sel.errors import UserError
 # (word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash,
 # so each example occurs exactly once. Sorting random numbers is slow on a CPU (see benchmarks/shuffle.py).
 
-
 PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.reporting import plots
 from studies.leaderboard import across, clock, pictures, price, series, settings, standings, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.measures import LAST_SHARE
@@ -18,7 +17,7 @@ from studies.leaderboard.standings import Standings
 from studies.papers.entries import fedcor
 from studies.papers.entry import Cell
 from studies.papers.page import Row as PaperRow
-from studies.papers.page import as_csv
+from studies.papers.page import as_csv, png_bytes
 
 NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
 seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
@@ -63,7 +62,7 @@ def write(out: Path) -> list[str]:
     for name, held in found.items():
         _save(out / name, _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name]))
     if clock.has_results(tables):
-        picture = plots.png_bytes(pictures.leads_in_seconds(clock.leads(tables)))
+        picture = png_bytes(pictures.leads_in_seconds(clock.leads(tables)))
         _save(out / "seconds", {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture})
     if found:
         _save(out, _summary(found, tables))
@@ -119,7 +118,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         "seeds.csv": standings.seeds_as_csv(held.rows, table),
         "pairs.csv": standings.pairs_as_csv(table),
         **{
-            f"accuracy_by_{over}.png": plots.png_bytes(pictures.of_setting(held.about["title"], held.rows, over))
+            f"accuracy_by_{over}.png": png_bytes(pictures.of_setting(held.about["title"], held.rows, over))
             for over in over_all
         },
     }
@@ -183,18 +182,18 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page += [f"### {group}: {len(groups[group])} settings", across.as_markdown(rows)]
         page.append(f"![performance profiles](performance_profiles_{slug}.png)")
         files[f"across_{slug}.csv"] = across.as_csv(rows)
-        files[f"performance_profiles_{slug}.png"] = plots.png_bytes(pictures.profiles(rows))
+        files[f"performance_profiles_{slug}.png"] = png_bytes(pictures.profiles(rows))
     if boards:
         page.append("## Accuracy against megabytes")
         if first := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
             page += [IN_SHORT, "![in short](in_short.png)"]
-            files["in_short.png"] = plots.png_bytes(pictures.in_short(first))
+            files["in_short.png"] = png_bytes(pictures.in_short(first))
         page.append("![accuracy by megabytes](accuracy_by_megabytes.png)")
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
-        files["accuracy_by_megabytes.png"] = plots.png_bytes(
+        files["accuracy_by_megabytes.png"] = png_bytes(
             pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
         )
-        files["budgets.png"] = plots.png_bytes(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+        files["budgets.png"] = png_bytes(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
     if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
         page.append(
             f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."

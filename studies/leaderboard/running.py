@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from fedjax_sel import Config, Result, UserError
 from fedjax_sel.core.files import FolderLock
-from fedjax_sel.runs import folder as provenance
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import run_files
 from fedjax_sel.simulation import selection_cost
@@ -16,7 +15,7 @@ from studies import grid as independent
 from studies.leaderboard import grids, series
 from studies.leaderboard.grids import Grid
 from studies.leaderboard.series import Series
-from studies.papers import runner
+from studies.papers import heading, runner
 from studies.papers.entry import Cell, Entry, Part, Scale
 from studies.papers.page import Page
 
@@ -208,7 +207,7 @@ def _identity(config: Config) -> str:
 
 
 def _about_row(result: Result) -> dict[str, Any]:
-    config, place = result.config, provenance.environment_of(result)
+    config, place = result.config, heading.environment_of(result)
     arguments = dict(config.selection.algo_args)
     made_from = run_folder.made_from(Path(config.run.out)) if config.run.out else None
     return {
@@ -216,7 +215,7 @@ def _about_row(result: Result) -> dict[str, Any]:
         "algo_args": arguments,
         "data": (made_from or {}).get("dataset", ""),  # SHA-256
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
-        "commit": provenance.commit_of(result),
+        "commit": heading.commit_of(result),
         "fedjax_sel": place.get("fedjax_sel", ""),
         "jax": place.get("packages", {}).get("jax", ""),
         "devices": " and ".join(place.get("devices", ())),

@@ -2,12 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fedjax_sel import Result
 from fedjax_sel.core import files
-from fedjax_sel.runs import folder as provenance
+from fedjax_sel.runs import run_files
 from studies.papers.entry import Cell, Entry, Part, Scale
 from studies.papers.runner import Found
 
@@ -78,7 +79,7 @@ def lines(entry: Entry, scale: Scale, commands: Sequence[str], found: Found) -> 
         text += ["", f"Failed: {cell.column}, {cell.row}: {failure.why}"]
     sources = {result.data_source for result in found.results.values()}
     if sources:
-        made = provenance.in_words(found.results.values())
+        made = provenance(found.results.values())
         text += ["", f"Data: {'; '.join(sorted(sources))}. {made}{_measuring(entry, scale, found)}"]
     return [*text, "", "```", *commands, "```"]
 
@@ -91,5 +92,38 @@ def _measuring(entry: Entry, scale: Scale, found: Found) -> str:
     seconds = [entry.measure.took(result, scale) for result in runs.values()]
     known = [one for one in seconds if not math.isnan(one)]
     without = f", {len(seconds) - len(known)} of the runs not counted" if known and len(known) < len(seconds) else ""
-    took = f"took {provenance.duration(sum(known))} more{without}" if known else "is not counted in"
+    took = f"took {duration(sum(known))} more{without}" if known else "is not counted in"
     return f" What is judged was measured on them afterwards, which {took}."
+
+
+DIGITS = 7  # length of an abbreviated commit hash
+
+
+def environment_of(result: Result) -> dict[str, Any]:
+    """Return the content of a run's `environment.json`; an empty dict if it is lost or damaged."""
+    return run_files.read_json(Path(str(result.config.run.out)) / run_files.ENVIRONMENT)
+
+
+def commit_of(result: Result) -> str:
+    """Return the abbreviated commit from a run's `environment.json`; empty if it is unknown."""
+    return (environment_of(result).get("commit") or "")[:DIGITS]
+
+
+def duration(seconds: float) -> str:
+    """Format a duration in seconds, or in minutes from two minutes on."""
+    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
+
+
+def provenance(results: Iterable[Result]) -> str:
+    """Return a sentence with the commits, total duration and machines of finished runs; empty without runs."""
+    runs = {str(result.config.run.out): result for result in results}  # each folder counts once
+    if not runs:
+        return ""
+    places = [environment_of(result) for result in runs.values()]
+    commits = ", ".join(dict.fromkeys(filter(None, map(commit_of, runs.values())))) or "unknown"
+    took = duration(sum(float(result.elapsed_seconds[-1]) for result in runs.values()))
+    cores = [f"{one} core{'' if one == 1 else 's'}" for one in (place.get("cores") for place in places) if one]
+    devices = [" and ".join(place["devices"]) for place in places if "devices" in place]
+    packages = [f"JAX {place['packages']['jax']}" for place in places if "jax" in place.get("packages", ())]
+    machine = ", ".join(dict.fromkeys([*cores, *devices, *packages]))
+    return f"Commit {commits}; the runs took {took} ({machine or 'unknown machine'})."

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedjax_sel.core import files
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.reporting import plots
 from fedjax_sel.runs import run_files
 
 if TYPE_CHECKING:
@@ -40,6 +39,10 @@ class Page(NamedTuple):
     tables: Mapping[str, str] = MappingProxyType({})  # CSV with the data of the pictures, by file name
 
 
+DPI = 100
+PNG_COLORS = 256
+
+
 def write(folder: Path, heading: Sequence[str], page: Page) -> None:
     """Write a page with its tables and pictures, each file atomically.
 
@@ -55,8 +58,20 @@ def write(folder: Path, heading: Sequence[str], page: Page) -> None:
         for name, text in csv_files(page).items():
             files.write(folder / name, text.encode())
         for name, figure in page.pictures.items():
-            files.write(folder / name, plots.png_bytes(figure))
+            files.write(folder / name, png_bytes(figure))
         files.write(folder / PAGE, as_markdown(heading, page).encode())
+
+
+def png_bytes(figure: "Figure") -> bytes:
+    """Return the PNG of a Matplotlib figure, reduced to 256 colors, which affects only antialiased edges."""
+    from PIL import Image
+
+    drawn, small = io.BytesIO(), io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=DPI)
+    picture = Image.open(drawn).convert("RGB")
+    picture = picture.quantize(PNG_COLORS, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    picture.save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def csv_files(page: Page) -> dict[str, str]:

@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_sel import Config
 from fedjax_sel.cli import command_line, data
-from fedjax_sel.data import partition, schemes
+from fedjax_sel.data import partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 
@@ -137,8 +137,8 @@ def test_the_programme_agrees_with_scipy(lower):
     optimize = pytest.importorskip("scipy.optimize")
     totals, feasible, active = np.array([100.0, 150.0, 90.0]), 0, 0
     for seed in range(15):
-        proportions = schemes.dirichlet_rows(np.random.default_rng(seed), np.full(3, 0.4), 12).T
-        sizes = schemes.solve(proportions, totals, lower)
+        proportions = partition.dirichlet_rows(np.random.default_rng(seed), np.full(3, 0.4), 12).T
+        sizes = partition.solve(proportions, totals, lower)
         possible = optimize.linprog(np.zeros(12), A_eq=proportions, b_eq=totals, bounds=[(lower, None)] * 12)
         assert (sizes is not None) == possible.success
         if sizes is None:
@@ -160,11 +160,11 @@ def test_the_programme_agrees_with_scipy(lower):
 
 
 def test_without_active_bounds_the_programme_is_a_pseudo_inverse():
-    proportions = schemes.dirichlet_rows(np.random.default_rng(3), np.full(10, 0.02), 100).T
+    proportions = partition.dirichlet_rows(np.random.default_rng(3), np.full(10, 0.02), 100).T
     totals = np.full(10, 6000.0)
     expected = proportions.T @ np.linalg.solve(proportions @ proportions.T, totals)
     assert expected.min() > 0
-    np.testing.assert_allclose(schemes.solve(proportions, totals, 0.0), expected, rtol=1e-9)
+    np.testing.assert_allclose(partition.solve(proportions, totals, 0.0), expected, rtol=1e-9)
 
 
 def test_sizes_lie_where_fedcors_do():
@@ -199,8 +199,8 @@ def test_largest_remainders_follow_the_programme_and_scattering_does_not():
     shares = rng.dirichlet(np.full(4, 0.1), 30) * rng.uniform(5, 50, (30, 1))
     totals = np.rint(shares.sum(axis=0)).astype(int)
     shares *= totals / shares.sum(axis=0)
-    exact = schemes._rounded(rng, shares, totals, "largest-remainder")
-    scattered = schemes._rounded(rng, shares, totals, "scatter")
+    exact = partition._rounded(rng, shares, totals, "largest-remainder")
+    scattered = partition._rounded(rng, shares, totals, "scatter")
     np.testing.assert_array_equal(exact.sum(axis=0), totals)
     np.testing.assert_array_equal(scattered.sum(axis=0), totals)
     assert np.abs(exact - shares).max() < 1 and (exact[shares < 1e-9] == 0).all()
@@ -211,12 +211,12 @@ def test_last_bits_decide_nothing(monkeypatch):
     """Sizes from another linear-algebra library differ in the last bits, and must give the same partition."""
     # With so small an alpha, many clients have one label alone, and their exact shares are equal.
     before = partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest()
-    solve, noise = schemes.solve, np.random.default_rng(0)
+    solve, noise = partition.solve, np.random.default_rng(0)
 
     def solve_elsewhere(*arguments):
         return solve(*arguments) * (1 + 1e-13 * noise.standard_normal(100))
 
-    monkeypatch.setattr(schemes, "solve", solve_elsewhere)
+    monkeypatch.setattr(partition, "solve", solve_elsewhere)
     assert partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest() == before
 
 
@@ -226,7 +226,7 @@ def test_impossible_sizes_are_refused_with_advice():
 
 
 def test_tiny_concentrations_underflow_nothing():
-    rows = schemes.dirichlet_rows(np.random.default_rng(0), np.full(10, 1e-5), 1000)
+    rows = partition.dirichlet_rows(np.random.default_rng(0), np.full(10, 1e-5), 1000)
     assert np.isfinite(rows).all()
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
     assert np.bincount(rows.argmax(axis=1), minlength=10).min() > 50
@@ -234,7 +234,7 @@ def test_tiny_concentrations_underflow_nothing():
 
 def test_dirichlet_rows_have_the_moments_of_the_law():
     concentration = np.array([0.2, 0.5, 1.3])
-    rows = schemes.dirichlet_rows(np.random.default_rng(0), concentration, 100_000)
+    rows = partition.dirichlet_rows(np.random.default_rng(0), concentration, 100_000)
     mean = concentration / concentration.sum()
     np.testing.assert_allclose(rows.mean(axis=0), mean, atol=0.005)
     np.testing.assert_allclose(rows.var(axis=0), mean * (1 - mean) / (concentration.sum() + 1), atol=0.003)
@@ -247,8 +247,8 @@ def test_hsu_proportions_follow_the_law_while_labels_last():
     labels = np.repeat(np.arange(4), 50_000)
     # A few clients of equal size cannot use up any label here, so their counts are multinomial.
     rng = np.random.default_rng(0)
-    proportions = schemes.dirichlet_rows(rng, np.full(4, 0.3), 200)
-    counts = schemes._filled(rng, proportions, np.bincount(labels), 100)
+    proportions = partition.dirichlet_rows(rng, np.full(4, 0.3), 200)
+    counts = partition._filled(rng, proportions, np.bincount(labels), 100)
     assert (counts.sum(axis=1) == 100).all()
     assert np.abs(counts / 100 - proportions).mean() < 0.03
 
@@ -421,7 +421,7 @@ def test_an_option_of_none_keeps_the_default():
 
 
 def test_dealing_from_a_pool_that_is_too_small_goes_round():
-    dealt = schemes.deal(np.array([[2], [3], [2]]), [np.array([10, 11, 12])])
+    dealt = partition.deal(np.array([[2], [3], [2]]), [np.array([10, 11, 12])])
     assert dealt.examples.tolist() == [10, 11, 12, 10, 11, 12, 10]
     assert dealt.owners.tolist() == [0, 0, 1, 1, 1, 2, 2]
 

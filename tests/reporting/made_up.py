@@ -6,10 +6,10 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import tasks
-from fedjax_sel.reporting.html import content
-from fedjax_sel.reporting.html.content import Chapter, Inside, Run
+from fedjax_sel.reporting import html
+from fedjax_sel.reporting.html import Chapter, Inside, Run
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation.ledger import Ledger
+from fedjax_sel.simulation.state import Ledger
 
 CLIENTS, SELECTED, ROUNDS, SEEDS = 12, 3, 20, 10
 
@@ -45,7 +45,7 @@ def result(final=0.8, rounds=ROUNDS, seconds=None, **changes):
 
 def inside(algo):
     rng = np.random.default_rng(0)
-    view = content.VIEWS[algo][0]
+    view = html.VIEWS[algo][0]
     shape = {"embeddings": (5, CLIENTS), "matrix": (CLIENTS, CLIENTS), "values": (CLIENTS,)}[view.kind]
     return Inside(view, ROUNDS, rng.normal(size=shape))
 
@@ -53,7 +53,7 @@ def inside(algo):
 def run(name, final, **changes):
     found = result(final, **{"algo": name.partition("[")[0], **changes})
     clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
-    own = [inside(name)] if name in content.VIEWS else []
+    own = [inside(name)] if name in html.VIEWS else []
     return Run(name, Path("runs") / "nowhere", found, found.num_rounds, own, clients)
 
 

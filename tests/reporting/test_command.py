@@ -11,7 +11,6 @@ from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import html
-from fedjax_sel.reporting.html import content
 from fedjax_sel.runs import reading, run_files
 from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
@@ -71,7 +70,7 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
 def test_labels_are_those_of_the_partition(real):
     config = fedjax_sel.load(str(real)).config
     data = problem.load_data(config, 0.0)
-    found = content.label_counts(real)
+    found = html.label_counts(real)
     assert found.shape == (2, made_up.CLIENTS, 10)
     for seed in (0, 1):
         own = problem.deal(config, data, seed).indices
@@ -90,7 +89,7 @@ def test_labels_of_other_data_than_the_runs_are_not_shown(real, tmp_path):
     data["partitions"]["1"]["sha256"] = "0" * 64
     run_files.write_json(copied / run_files.DATA, data)
     with pytest.raises(UserError, match="SHA-256 mismatch"):
-        content.label_counts(copied)
+        html.label_counts(copied)
 
 
 def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
@@ -108,17 +107,17 @@ def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         write(tmp_path / name, 1, 1)
     (tmp_path / "none").mkdir()
-    assert content.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
-    assert content.runs_in(tmp_path / "a") == [tmp_path / "a"]
-    assert content.runs_in(tmp_path / "none") == [tmp_path / "none"]  # whoever reads it says what is wrong
+    assert html.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
+    assert html.runs_in(tmp_path / "a") == [tmp_path / "a"]
+    assert html.runs_in(tmp_path / "none") == [tmp_path / "none"]  # whoever reads it says what is wrong
 
 
 def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     plain, gradient = made_up.result(algo="fl_dp3s"), made_up.result(algo="fl_dp3s", algo_args={"profile": "gradient"})
-    found = content.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
-    assert list(content.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
-    found = content.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
-    assert list(content.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
+    found = html.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
+    assert list(html.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
+    found = html.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
+    assert list(html.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
 @pytest.mark.parametrize("rows,cohorts", [(0, 0), (3, 0), (7, 4), (20, 20)])

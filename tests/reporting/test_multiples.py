@@ -11,6 +11,7 @@ from PIL import Image
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from studies.leaderboard import pictures
 from studies.leaderboard.series import Series
+from studies.papers import page
 from tests.reporting import made_up
 
 NAMES = plots.KNOWN[: comparison_plots.MANY + 1]
@@ -97,8 +98,8 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     own = plots.styles_of(["fedcor"])["fedcor"]
     assert looks["fedcor"] == (own.color, own.line)
     assert looks["fedcor + fedyogi"][0] == own.color and looks["fedcor + fedyogi"][1] != own.line
-    picture = Image.open(io.BytesIO(plots.png_bytes(figure)))
-    assert picture.mode == "P" and len(picture.getcolors()) <= plots.PNG_COLORS
+    picture = Image.open(io.BytesIO(page.png_bytes(figure)))
+    assert picture.mode == "P" and len(picture.getcolors()) <= page.PNG_COLORS
 
 
 @pytest.mark.slow
@@ -106,5 +107,5 @@ def test_a_small_file_has_the_colours_of_the_styles(drawn):
     figure, _ = drawn
     colors = [style.color for style in plots.styles_of(NAMES).values()]
     wanted = np.array([[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in colors])
-    there = np.asarray(Image.open(io.BytesIO(plots.png_bytes(figure))).convert("RGB")).reshape(-1, 3).astype(int)
+    there = np.asarray(Image.open(io.BytesIO(page.png_bytes(figure))).convert("RGB")).reshape(-1, 3).astype(int)
     assert all(np.abs(there - color).max(axis=1).min() <= 2 for color in wanted)

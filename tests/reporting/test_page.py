@@ -11,7 +11,6 @@ import pytest
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
 from fedjax_sel.reporting import html
-from fedjax_sel.reporting.html import content
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -86,18 +85,18 @@ def test_unfinished_runs_are_not_held_against_others():
 
 def test_where_less_is_better_the_worst_served_have_most():
     run = made_up.run("random", 0.6)
-    ranked = content.clients(run)["mean"]
+    ranked = html.clients(run)["mean"]
     assert ranked == sorted(ranked)
     run = run._replace(result=dataclasses.replace(run.result, higher_is_better=False))
-    assert content.clients(run)["mean"] == ranked[::-1]
+    assert html.clients(run)["mean"] == ranked[::-1]
 
 
 def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
     """Also where `data.json` is lost, and `result.json` alone tells."""
     told = {"a": {"dataset": "1"}, "b": {"dataset": "2"}, "c": None, "d": None}
-    monkeypatch.setattr(content.folder, "made_from", lambda path: told[path.name])
-    monkeypatch.setattr(content, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
-    found = content.Reader(with_data=True, say=lambda line: None)
+    monkeypatch.setattr(html.folder, "made_from", lambda path: told[path.name])
+    monkeypatch.setattr(html, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
+    found = html.Reader(with_data=True, say=lambda line: None)
     assert [int(found._labels_of(tmp_path / name, [])[0, 0, 0]) for name in "abcd"] == list(map(ord, "abcd"))
 
 
@@ -117,18 +116,18 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
 
 def test_cohorts_survive_packing():
     run = made_up.run("random", 0.6)
-    found = content.cohorts(run)
+    found = html.cohorts(run)
     ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(10, 20, 3)
     np.testing.assert_array_equal(ids, run.result.cohorts)
 
 
 def test_of_many_cohorts_a_page_holds_fewer_seeds_and_then_fewer_rounds(monkeypatch):
     run = made_up.run("random", 0.6)
-    monkeypatch.setattr(content, "MOST_IDS", 130)  # two seeds of 60
-    found = content.cohorts(run)
+    monkeypatch.setattr(html, "MOST_IDS", 130)  # two seeds of 60
+    found = html.cohorts(run)
     assert (found["seeds"], found["of"], found["every"], found["rounds"]) == ([0, 1], 10, 1, 20)
-    monkeypatch.setattr(content, "MOST_IDS", 20)  # a third of a seed
-    found = content.cohorts(run)
+    monkeypatch.setattr(html, "MOST_IDS", 20)  # a third of a seed
+    found = html.cohorts(run)
     assert (found["seeds"], found["every"], found["rounds"]) == ([0], 3, 7)
     ids = np.frombuffer(base64.b64decode(found["ids"]), "<u2").reshape(7, 3)
     np.testing.assert_array_equal(ids, run.result.cohorts[0, ::3])
@@ -136,7 +135,7 @@ def test_of_many_cohorts_a_page_holds_fewer_seeds_and_then_fewer_rounds(monkeypa
 
 def test_seconds_are_those_of_the_rounds_and_not_of_the_compiler():
     run = made_up.run("random", 0.6)
-    at = content.places(run.result)
+    at = html.places(run.result)
     assert at["steady"] and at["seconds"][0] == 0.5 and at["seconds"][-1] == 10
     np.testing.assert_allclose(at["megabytes"], 2.0 * np.arange(1, 21))
 
@@ -161,25 +160,25 @@ def test_with_a_clock_the_page_has_simulated_seconds():
 
 
 def test_points_of_a_long_run_are_means_of_blocks(monkeypatch):
-    monkeypatch.setattr(content, "MOST_PLACES", 7)
+    monkeypatch.setattr(html, "MOST_PLACES", 7)
     values = np.arange(40.0).reshape(2, 20)
     values[0, 2] = np.nan
-    found = content.summary(values)
+    found = html.summary(values)
     assert len(found["mean"]) == 7  # of three rounds, the last of two
     assert found["low"][0] == 0.5 and found["high"][0] == 21 and found["mean"][-1] == (18.5 + 38.5) / 2
-    assert content.places(made_up.result())["round"] == [3, 6, 9, 12, 15, 18, 20]
+    assert html.places(made_up.result())["round"] == [3, 6, 9, 12, 15, 18, 20]
 
 
 def test_a_single_seed_has_no_deviation():
-    found = content.summary(np.array([[0.5, np.nan]]))
+    found = html.summary(np.array([[0.5, np.nan]]))
     assert found == {"mean": [0.5, None], "sd": [None, None], "low": [0.5, None], "high": [0.5, None]}
 
 
 def test_embeddings_are_shown_in_the_two_directions_that_differ_most():
     points = np.zeros((3, 8))
     points[0], points[2] = np.arange(8), 0.1 * (-1.0) ** np.arange(8)
-    view = content.VIEWS["fedcor"][0]
-    found = content.as_json(content.Inside(view, 5, points))
+    view = html.VIEWS["fedcor"][0]
+    found = html.as_json(html.Inside(view, 5, points))
     np.testing.assert_allclose(np.abs(np.diff(found["x"])), 1, atol=0.05)
     assert found["shares"][0] > 0.99 and found["matrix"]["high"] == pytest.approx(49.01, rel=1e-3)
 

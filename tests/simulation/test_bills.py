@@ -12,7 +12,7 @@ from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, run
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 
 N, K, T, Q = 10, 3, 9, 64
 SMALL = Config().replace(

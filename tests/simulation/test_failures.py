@@ -13,7 +13,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import SELECTED, Request, always, every
 

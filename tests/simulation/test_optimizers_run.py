@@ -18,7 +18,7 @@ from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.training import client, optimizers, schedule, server
 

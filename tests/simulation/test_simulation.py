@@ -15,7 +15,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import clock, keys, layout, run
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.training import client

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel import strategies
-from fedjax_sel.testing import bench, synthetic_clients
+from fedjax_sel.testing import bench
+from fedjax_sel.testing.bench import World
 
 FILE = Path(__file__).parent / "golden.json"
 CLIENTS, SELECTED, ROUNDS = 12, 3, 8
@@ -31,7 +32,7 @@ HYPERPARAMETERS = {
 def cohorts(name: str) -> list[list[int]]:
     """Who trains in each round."""
     strategy = strategies.make(name, **HYPERPARAMETERS.get(name, {}))
-    world = synthetic_clients.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
+    world = World.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
     game = bench.Game(SELECTED, ROUNDS)
     carry = jax.jit(lambda key, world: bench.initial_world(strategy, game, key, world))(jax.random.key(0), tables)

@@ -15,13 +15,13 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import facts as measured
 from fedjax_sel.simulation import run
 from fedjax_sel.simulation.facts import ANSWERS
-from fedjax_sel.simulation.ledger import settle
+from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
-from fedjax_sel.testing import checks, synthetic_clients
-from fedjax_sel.testing.bench import Bench, Options
+from fedjax_sel.testing import checks
+from fedjax_sel.testing.bench import Bench, Options, World
 
 N, K, T = 8, 2, 2
 COUNTS = facts.Counts(num_params=700, num_classes=4, profile_size=30)
@@ -96,10 +96,10 @@ def test_the_kit_plays_every_kind(kind, who):
 
 def test_a_world_is_the_same_whatever_is_bought_of_it():
     everything = buyer(*(ask(kind) for kind in OF_CLIENTS))
-    full = synthetic_clients.ordinary(everything, N, T, seed=0)
+    full = World.ordinary(everything, N, T, seed=0)
     assert list(full.facts) and set(full.facts) == set(OF_CLIENTS)
     for kind in OF_CLIENTS:
-        alone = synthetic_clients.ordinary(buyer(ask(kind)), N, T, seed=0)
+        alone = World.ordinary(buyer(ask(kind)), N, T, seed=0)
         np.testing.assert_array_equal(alone.facts[kind], full.facts[kind])
 
 

@@ -15,7 +15,7 @@ from fedjax_sel.strategies.base import Strategy
 def test_gpfl_alone_plans_ahead(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        depends = depends_on_num_rounds(strategies.make(name), 20, 4, 30, 50, everyone_available=True)
+        depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
     assert depends == (name == "gpfl")
 
 
@@ -32,7 +32,7 @@ def test_a_table_of_the_same_shape_counts(plans):
         return plain.select(key, state[0], info, round, available)
 
     strategy = Strategy(name="planned", init=init, select=select)
-    assert depends_on_num_rounds(strategy, 20, 4, 30, 50, everyone_available=True) == plans
+    assert depends_on_num_rounds(strategy, (20, 4), 30, 50, True) == plans
 
 
 @pytest.mark.parametrize(
@@ -40,4 +40,4 @@ def test_a_table_of_the_same_shape_counts(plans):
 )
 def test_a_rule_without_the_number_of_rounds_does_not(numbers, expected):
     strategy = strategies.make("gpfl", **numbers)
-    assert depends_on_num_rounds(strategy, 20, 4, 30, 50, everyone_available=True) == expected
+    assert depends_on_num_rounds(strategy, (20, 4), 30, 50, True) == expected

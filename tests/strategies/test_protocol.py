@@ -16,7 +16,8 @@ from fedjax_sel.strategies.base import NEVER, Selection, Strategy, keep_state
 from fedjax_sel.strategies.contract import COUNTS
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
 from fedjax_sel.strategies.protocol import Keys, SelectionState
-from fedjax_sel.testing import bench, synthetic_clients
+from fedjax_sel.testing import bench
+from fedjax_sel.testing.bench import World
 
 N, K, T = 6, 2, 4
 PACKAGE = Path(fedjax_sel.__file__).parent
@@ -127,7 +128,7 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
 @pytest.mark.parametrize("available", [None, True], ids=["everyone there", "some absent"])
 def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
-    world = jax.tree.map(jnp.asarray, synthetic_clients.ordinary(strategy, N, T, seed=0))
+    world = jax.tree.map(jnp.asarray, World.ordinary(strategy, N, T, seed=0))
     game, seeds = bench.Game(K, T), jax.random.split(jax.random.key(3), 3)
     states = [bench.initial_world(strategy, game, key, world).state for key in seeds]
     one = protocol.empty_information(strategy, COUNTS, N)
@@ -152,9 +153,7 @@ def test_over_replicates_is_each_replicate_by_itself(available):
 def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     """Facts that come from outside, step by step and without jit: the cohorts are those of the kit's compiled game."""
     strategy = strategies.make(name)
-    table = synthetic_clients.sparse(synthetic_clients.ordinary(strategy, N, T, seed=1), K)._replace(
-        missing=np.zeros((T, N), bool)
-    )
+    table = World.ordinary(strategy, N, T, seed=1).sparse(K)._replace(missing=np.zeros((T, N), bool))
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
     begin = jax.jit(lambda key, world: bench.initial_world(strategy, bench.Game(K, T), key, world))(key, world)

@@ -80,17 +80,17 @@ def test_a_run_without_a_round_goes_on(config, tmp_path):
     shutil.copytree(config.run.out, empty.run.out)
     with pytest.MonkeyPatch.context() as patch:
         nothing = dataclasses.replace(made_up.result(0.8, rounds=0), config=empty)
-        patch.setattr(grid.reading, "load_whole", lambda path: nothing)
+        patch.setattr(grid, "load_whole", lambda path: nothing)
         assert grid.result_of(tmp_path / "empty", empty, ENTRIES["fl_dp3s/fig1"].enough) is None
 
 
 def test_what_left_updates_out_is_not_enough_for_who_would_stop_there(config, tmp_path, monkeypatch):
     skipping = config.replace(out=str(tmp_path / "skipping"))
     shutil.copytree(config.run.out, skipping.run.out)
-    result = grid.reading.load_whole(tmp_path / "skipping")
+    result = grid.load_whole(tmp_path / "skipping")
     skipped = np.ones_like(result.ledger.updates_skipped)
     result = dataclasses.replace(result, ledger=result.ledger._replace(updates_skipped=skipped))
-    monkeypatch.setattr(grid.reading, "load_whole", lambda path: result)
+    monkeypatch.setattr(grid, "load_whole", lambda path: result)
     with pytest.raises(UserError, match="skipped an update in round 1"):
         grid.result_of(tmp_path / "skipping", skipping, three_rounds)
 

@@ -1,22 +1,445 @@
-"""The self-contained HTML page of one or several runs."""
+"""The self-contained HTML page of one or several runs: its content, and its HTML."""
 
 import base64
+import dataclasses
 import datetime
 import json
+import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from fedjax_sel import metrics
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.reporting import comparison
+from fedjax_sel.experiment import checking, problem
+from fedjax_sel.experiment.problem import Given
+from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
-from fedjax_sel.reporting.html import content
-from fedjax_sel.reporting.html.content import Chapter, Run, short
 from fedjax_sel.reporting.plots import styles_of
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import DamagedError
 from fedjax_sel.version import __version__
+
+DIGITS = 5
+
+
+def short(values: Any) -> list[float | None]:
+    """Return numbers [...], flattened, with five significant digits; None for non-finite values."""
+    return [_short(value) for value in np.asarray(values, np.float64).ravel().tolist()]
+
+
+def _short(value: float) -> float | None:
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{DIGITS}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
+
+
+def shades(values: np.ndarray) -> dict[str, Any]:
+    """Return finite numbers quantized to one byte between their minimum and maximum, in base64."""
+    low, high = float(values.min()), float(values.max())
+    steps = np.rint((values - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)
+    return {"low": _short(low), "high": _short(high), "bytes": base64.b64encode(steps.tobytes()).decode()}
+
+
+# Fields that runs of one setting may differ in. `eval_every` is not among them: the rounds to a target depend on it.
+NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
+    "algo", "algo_args", "chunk", "cohort_batch", "train_metrics_every",
+}  # fmt: skip
+DATA_AND_PARTITION = "data or partition"
+
+
+class Setting(NamedTuple):
+    """Runs under equal conditions."""
+
+    results: dict[Path, Result]  # results by folder
+    differs: str  # difference from the first setting; empty for the first one
+
+
+def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
+    """Read runs, by default with `reading.load`, and group them by setting in the given order.
+
+    Raises:
+        UserError: a folder has no readable run, or a run has no rounds.
+    """
+    found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
+    for path in folders:
+        if read is None and folder.has_saved_nothing(path):
+            raise UserError(f"{path}: the run has saved no round yet; wait for one, or leave it out")
+        result = (read or reading.load)(path)
+        if not result.num_rounds:
+            raise UserError(f"{path}: the run ended in its first round; leave it out")
+        conditions = _conditions(result, folder.made_from(path))
+        same = next((results for earlier, results in found if earlier == conditions), None)
+        if same is None:
+            found.append((conditions, same := {}))
+        same[path] = result
+    first = found[0][0]
+    return [Setting(results, _difference(first, conditions)) for conditions, results in found]
+
+
+def named(setting: Setting) -> dict[str, Result]:
+    """Return the runs of a setting by strategy and parameters, or by folder if two of those names are equal."""
+    names = [name_of(result) for result in setting.results.values()]
+    unique = len(set(names)) == len(names)
+    return {name if unique else str(path): result for name, (path, result) in zip(names, setting.results.items())}
+
+
+def name_of(result: Result) -> str:
+    """Return a run's strategy with its parameters in brackets."""
+    chosen = result.config.selection
+    values = ",".join(f"{key}={value}" for key, value in chosen.algo_args)
+    return f"{chosen.algo}[{values}]" if values else chosen.algo
+
+
+def runs_in(path: Path) -> list[Path]:
+    """Return the run folders at a path: the path itself, or the run folders in it, ordered by name."""
+    if not path.is_dir() or folder.holds_run(path):
+        return [path]
+    deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
+    current = (found for found in deeper if not folder.is_aside(found.relative_to(path)))
+    return [found for found in current if folder.holds_run(found)] or [path]
+
+
+def _conditions(result: Result, digests: Any) -> dict[str, Any]:
+    values = {name: value for name, value in result.config.effective().flat().items() if name not in NOT_OF_THE_SETTING}
+    # The configuration does not determine the data: the server's share may depend on the strategy, and one data set
+    # name may have several sources.
+    return values | {"pixels": result.data_source, DATA_AND_PARTITION: json.dumps(digests, sort_keys=True)}
+
+
+def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
+    changed = [name for name, value in here.items() if value != first[name]]
+    if changed == [DATA_AND_PARTITION]:
+        return f"{DATA_AND_PARTITION} (the SHA-256 differs)"
+    return "; ".join(f"{name} {here[name]!r}, not {first[name]!r}" for name in changed if name != DATA_AND_PARTITION)
+
+
+def label_counts(path: Path) -> np.ndarray | None:
+    """Return a run's training examples per client and label, int [seeds, N, C]; None if the targets are not classes.
+
+    Raises:
+        UserError: the data cannot be read or differ from the run's data, or the configuration names code to import.
+    """
+    config = folder.stored_config(path)
+    reject_plugins(path)
+    newest = checkpoint.newest(path)
+    share = None if newest is None else newest.get("server_validation")
+    if share is None:
+        share = checking.server_validation(config, checking.check(config).strategy)
+    dataset = problem.load_data(config, share)
+    if not dataset.has_classes:
+        return None
+    parts = tuple(problem.deal(config, dataset, seed) for seed in config.run.seeds)
+    recorded = checkpoint.made_from(path, newest)
+    if recorded is not None:
+        now = folder.digests(Given(dataset, parts), config.run.seeds)
+        if any(recorded[name] != now[name] for name in ("dataset", "partitions")):
+            raise UserError(
+                f"{path}: the current data differ from the run's data (SHA-256 mismatch); restore the original data"
+            )
+    labels, classes = np.asarray(dataset.train_labels), dataset.num_classes
+    return np.stack([np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts])
+
+
+def reject_plugins(path: Path) -> None:
+    """Reject a run whose data or model needs code that its configuration names; a report must not import it."""
+    named = folder.stored_config(path).plugins()
+    if named:
+        raise UserError(
+            f"{path}: its configuration names code ({', '.join(named)}), which only a run imports; use "
+            "fedjax_sel.per_client in your own script instead"
+        )
+
+
+MOST_PLACES = 1000
+SEEN = "clients_seen"
+
+
+def block(rounds: int) -> int:
+    """Return the number of rounds per point of a curve."""
+    return -(-rounds // MOST_PLACES)
+
+
+def places(result: Result) -> dict[str, Any]:
+    """Return the horizontal coordinates of the points, each at the end of its last round.
+
+    Megabytes are means over seeds for both directions, including queries before the first round. Seconds exclude
+    compilation: rounds of a chunk with compilation count as the mean of the other rounds. Simulated seconds are means
+    over seeds.
+    """
+    width = block(result.num_rounds)
+    ends = np.minimum(np.arange(width, result.num_rounds + width, width), result.num_rounds)
+    moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
+    seconds, steady = _seconds(result)
+    timed = {"simulated seconds": short(result.seconds_spent.mean(axis=0)[ends - 1])} if result.has_clock else {}
+    return {
+        "round": ends.tolist(),
+        "megabytes": short(moved[ends - 1]),
+        "seconds": short(seconds[ends - 1]),
+        "steady": steady,
+        **timed,
+    }
+
+
+def _seconds(result: Result) -> tuple[np.ndarray, bool]:
+    """Return the seconds at the end of each round, and whether they exclude compilation."""
+    each = np.asarray(result.round_seconds, np.float64)
+    timed = ~np.isnan(each)
+    if len(each) != result.num_rounds or not timed.any():
+        return np.asarray(result.elapsed_seconds, np.float64), False
+    return np.where(timed, each, each[timed].mean()).cumsum(), True
+
+
+class View(NamedTuple):
+    """The plot type and texts for a field of a strategy's state."""
+
+    field: str
+    kind: str  # "embeddings" [d, N], "matrix" [N, N] or "values" [N]
+    title: str
+    about: str
+
+
+class Inside(NamedTuple):
+    """A field of a strategy's state for the first seed."""
+
+    view: View
+    rounds: int  # completed rounds at the checkpoint
+    values: np.ndarray
+
+
+class Run(NamedTuple):
+    """One run of a chapter."""
+
+    name: str
+    path: Path
+    result: Result
+    cohorts_known: int  # number of rounds with saved cohorts
+    insides: list[Inside]
+    clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
+
+
+def curves(run: Run) -> dict[str, Any]:
+    """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
+    found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
+    seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
+    seen[:, run.cohorts_known :] = np.nan
+    if run.cohorts_known:
+        found[SEEN] = summary(seen)
+    return found
+
+
+def summary(values: np.ndarray) -> dict[str, Any]:
+    """Return the curve of a measure [seeds, rounds]; a point for several rounds is the mean of its measured rounds."""
+    width = block(values.shape[1])
+    padded = np.pad(values.astype(np.float64), ((0, 0), (0, -values.shape[1] % width)), constant_values=np.nan)
+    return over_seeds(metrics.mean_of_measured(padded.reshape(len(values), -1, width), axis=2))
+
+
+def over_seeds(points: np.ndarray) -> dict[str, Any]:
+    """Return mean, deviation, minimum and maximum over seeds of values [seeds, points]; NaN if missing."""
+    measured = ~np.isnan(points)
+    count = measured.sum(axis=0)
+    mean = metrics.mean_of_measured(points, axis=0)
+    squares = np.where(measured, (points - mean) ** 2, 0.0).sum(axis=0)
+    deviation = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
+    low = np.where(measured, points, np.inf).min(axis=0)
+    high = np.where(measured, points, -np.inf).max(axis=0)
+    return {"mean": short(mean), "sd": short(deviation), "low": short(low), "high": short(high)}
+
+
+MOST_IDS = 150_000
+"""The maximum per run; longer runs have fewer seeds on the page, and a single seed fewer rounds."""
+NO_CLIENT = 65_535
+
+
+def cohorts(run: Run) -> dict[str, Any] | None:
+    """Return the client IDs of the cohorts; None if no cohort is saved yet, or the IDs exceed two bytes."""
+    ids = run.result.cohorts[:, : run.cohorts_known]
+    if not ids.size or run.result.config.partition.num_clients >= NO_CLIENT:
+        return None
+    seeds = max(1, min(len(ids), MOST_IDS // max(ids[0].size, 1)))
+    every = -(-ids[0].size // MOST_IDS)
+    kept = ids[:seeds, ::every]
+    return {
+        "seeds": list(run.result.seeds[:seeds]),
+        "of": len(ids),
+        "rounds": kept.shape[1],
+        "every": every,
+        "selected": kept.shape[2],
+        "ids": base64.b64encode(kept.astype("<u2").tobytes()).decode(),  # -1 becomes 65535
+    }
+
+
+def counts(run: Run) -> dict[str, Any] | None:
+    """Return the training rounds per client in descending order; None if no cohort is saved yet."""
+    if not run.cohorts_known:
+        return None
+    saved = run.result.cohorts[:, : run.cohorts_known]
+    found = metrics.selection_counts(saved, run.result.config.partition.num_clients)
+    return _ranked(-np.sort(-found.astype(np.float64), axis=1))
+
+
+def clients(run: Run) -> dict[str, Any] | None:
+    """Return the measure of the final models on each client's data, worst first; None if not evaluated."""
+    if run.clients is None:
+        return None
+    ascending = np.sort(run.clients.astype(np.float64), axis=1)
+    return _ranked(ascending if run.result.higher_is_better else ascending[:, ::-1])
+
+
+def _ranked(values: np.ndarray, most: int = 400) -> dict[str, Any]:
+    """Return a curve over ranks from values [seeds, N], for at most `most` evenly spaced ranks."""
+    ranks = np.unique(np.linspace(0, values.shape[1] - 1, min(values.shape[1], most)).round().astype(int))
+    return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
+
+
+MOST_CLIENTS = 250
+_CORRELATION = View(
+    "embeddings",
+    "embeddings",
+    "Client embeddings X and their Gram matrix X^T X",
+    "The covariance of the clients' loss changes is X^T X + noise^2 I: losses of clients in the same direction from "
+    "the origin change together. The map shows the first two principal components.",
+)
+VIEWS: dict[str, tuple[View, ...]] = {
+    "fedcor": (_CORRELATION,),
+    "fedgp": (_CORRELATION,),
+    "fl_dp3s": (View(
+        "similarity", "matrix", "Similarity S of the clients' data profiles",
+        "A cohort Y is drawn with probability proportional to det(L_Y), L = S^T S: two similar clients seldom "
+        "train together.",
+    ),),
+    "divfl": (View(
+        "distances", "matrix", "Distances D between the clients' gradients",
+        "The cohort is chosen so that each client is close to one of its members.",
+    ),),
+    "oort": (View(
+        "utilities", "values", "Utility per client", "Clients with high utility are preferred; 0: not yet explored.",
+    ),),
+    "gpfl": (View("reward_sum", "values", "Sum of rewards per client", "The sum is over a client's training rounds."),),
+}  # fmt: skip
+
+
+def strategy_states(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
+    """Return the plotted fields of a strategy's state; append the lack of an intact checkpoint to `left_out`."""
+    if not (views := VIEWS.get(algo, ())):
+        return []
+    for place in checkpoint.list_all(path / run_files.CHECKPOINTS):
+        try:
+            about, arrays = checkpoint.read(place)
+        except DamagedError:
+            continue
+        found = [(view, arrays.get(f".strategy.{view.field}")) for view in views]
+        return [
+            Inside(view, about["rounds"], np.asarray(values[0], np.float64))
+            for view, values in found
+            if values is not None and values.ndim >= 2 and np.isfinite(values[0]).any()
+        ]
+    left_out.append(f"State of {algo}: {path} has no intact checkpoint.")
+    return []
+
+
+def as_json(inside: Inside) -> dict[str, Any]:
+    """Return the plot data, for at most MOST_CLIENTS evenly spaced clients."""
+    view, values = inside.view, inside.values
+    chosen = np.unique(np.linspace(0, values.shape[-1] - 1, min(values.shape[-1], MOST_CLIENTS)).round().astype(int))
+    about = {"kind": view.kind, "title": view.title, "about": view.about, "rounds": inside.rounds}
+    about |= {"clients": chosen.tolist(), "of": values.shape[-1]}
+    if view.kind == "values":
+        return about | {"values": short(values)}
+    if view.kind == "matrix":
+        return about | {"matrix": shades(values[np.ix_(chosen, chosen)])}
+    x, y, shares = map(short, _two_directions(values.T))
+    return about | {"x": x, "y": y, "shares": shares, "matrix": shades((values.T @ values)[np.ix_(chosen, chosen)])}
+
+
+def _two_directions(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return each point's first two principal components, [N] each, and their shares of the variance."""
+    centered = points - points.mean(axis=0)
+    left, scale, _ = np.linalg.svd(centered, full_matrices=False)
+    variance = scale**2 / max(float((scale**2).sum()), 1e-300)
+    two = np.zeros((len(points), 2))
+    two[:, : len(scale[:2])] = (left * scale)[:, :2]
+    return two[:, 0], two[:, 1], np.pad(variance, (0, 2))[:2]
+
+
+class Chapter(NamedTuple):
+    """The runs of one setting, under one heading."""
+
+    title: str
+    differs: str  # difference from the first setting
+    runs: list[Run]
+    labels: np.ndarray | None  # number of examples per client and label, int [seeds, N, C]
+    left_out: list[str]  # omitted content with reasons
+
+
+class Reader:
+    """A reader of run folders that caches label counts and per-client results."""
+
+    def __init__(self, with_data: bool, say: Callable[[str], None]):
+        """Create a reader; without data, it reads neither label counts nor per-client results."""
+        self._with_data, self._say = with_data, say
+        self._clients: dict[Path, np.ndarray] = {}
+        self._labels: dict[str, np.ndarray | str | None] = {}
+
+    def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
+        """Return a page's chapters; folders missing in `cohorts_known` have cohorts for all rounds."""
+        return [self._chapter(one, cohorts_known) for one in found]
+
+    def _chapter(self, found: Setting, cohorts_known: dict[Path, int]) -> Chapter:
+        first_path, first = next(iter(found.results.items()))
+        left_out: list[str] = []
+        labels = self._labels_of(first_path, left_out)
+        runs = []
+        for path, (name, result) in zip(found.results, named(found).items()):
+            clients = self._clients_of(path, result, left_out)
+            num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
+            inside = strategy_states(path, result.config.selection.algo, left_out)
+            runs.append(Run(name, path, result, num_cohorts, inside, clients))
+        if not self._with_data:
+            left_out.append("--quick: label counts and per-client results, which need the data.")
+        return Chapter(plots.title(first.config, first.data_source), found.differs, runs, labels, left_out)
+
+    def _labels_of(self, path: Path, left_out: list[str]) -> np.ndarray | None:
+        if not self._with_data:
+            return None
+        made_from = folder.made_from(path)
+        key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
+        if key not in self._labels:
+            self._say(f"partitioning the data of {path} to count labels")
+            try:
+                self._labels[key] = label_counts(path)
+            except UserError as error:
+                self._labels[key] = str(error)
+        found = self._labels[key]
+        if isinstance(found, str):
+            left_out.append(f"Label counts: {found}.")
+            return None
+        return found
+
+    def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
+        if not self._with_data or not result.finished:
+            return None
+        if path not in self._clients:
+            self._say(f"evaluating the final models of {path} on each client")
+            try:
+                reject_plugins(path)
+                found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
+                self._clients[path] = np.asarray(next(values for name, values in found.items() if name != "loss"))
+            except UserError as error:  # not cached: weights may be saved shortly after the last round
+                left_out.append(f"Per-client results: {error}.")
+        return self._clients.get(path)
+
+
+# The HTML of the page.
 
 STYLES = ("page.css",)
 SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
@@ -76,7 +499,7 @@ def section(chapter: Chapter) -> str:
     config["run"].pop("out")
     text = json.dumps(config, indent=2)
     link = "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode()
-    algos = shlex.join(content.name_of(run.result) for run in chapter.runs)
+    algos = shlex.join(name_of(run.result) for run in chapter.runs)
     command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
     return (
         "<p>To repeat these runs, save the configuration as <code>config.json</code> "
@@ -91,12 +514,14 @@ def _origins(chapter: Chapter) -> str:
     parts = []
     for run in chapter.runs:
         environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
-        environment = environment if isinstance(environment, dict) else {}
         command, devices = environment.get("command"), environment.get("devices")
+        packages = environment.get("packages")
+        versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
+        versions |= packages if isinstance(packages, dict) else {}
         lines = {
             "folder": str(run.path),
             "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "versions": _versions(environment),
+            "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
             "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
             "commit": str(environment.get("commit") or ""),
         }
@@ -105,13 +530,6 @@ def _origins(chapter: Chapter) -> str:
             f'<details data-run="{escape(run.name)}"><summary>{escape(run.name)}</summary><dl>{listed}</dl></details>'
         )
     return "<h4>Provenance of each run</h4>" + "".join(parts)
-
-
-def _versions(environment: dict[str, Any]) -> str:
-    packages = environment.get("packages")
-    versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
-    versions |= packages if isinstance(packages, dict) else {}
-    return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
@@ -132,9 +550,10 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         },
         "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
-    sections = "".join(
-        _chapter(number, chapter, pairs[number], len(chapters)) for number, chapter in enumerate(chapters)
-    )
+    sections = "".join(_chapter(number, one, pairs[number], len(chapters)) for number, one in enumerate(chapters))
+    text = json.dumps(about, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":  # they could end the script element
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
     return (
@@ -147,16 +566,9 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         f"{_names_of_settings(chapters)}</p></header>"
         f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
         "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
-        f'<script type="application/json" id="report">{_inlined(json.dumps(about, separators=(",", ":")))}</script>'
+        f'<script type="application/json" id="report">{text}</script>'
         f"<script>{plotly()}</script><script>{own_file(SCRIPTS)}</script></body></html>\n"
     )
-
-
-def _inlined(text: str) -> str:
-    """Return JSON with escaped characters that could end the surrounding script element."""
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return text
 
 
 def _names_of_settings(chapters: Sequence[Chapter]) -> str:
@@ -190,14 +602,14 @@ def _run_as_json(run: Run) -> dict[str, Any]:
     return {
         "name": run.name,
         "rounds": run.result.num_rounds,
-        "block": content.block(run.result.num_rounds),
+        "block": block(run.result.num_rounds),
         "seeds": len(run.result.seeds),
-        "at": content.places(run.result),
-        "curves": content.curves(run),
-        "counts": content.counts(run),
-        "clients": content.clients(run),
-        "cohorts": content.cohorts(run),
-        "inside": [content.as_json(one) for one in run.insides],
+        "at": places(run.result),
+        "curves": curves(run),
+        "counts": counts(run),
+        "clients": clients(run),
+        "cohorts": cohorts(run),
+        "inside": [as_json(one) for one in run.insides],
     }
 
 

@@ -124,7 +124,7 @@ def test_what_was_timed_is_kept_when_timing_is_interrupted(tmp_path, fails, monk
 
 def test_a_row_says_where_it_was_run(tmp_path, fails, monkeypatch):
     place = {"devices": ["gpu:0"], "packages": {"jax": "9.9"}, "fedjax_sel": "1.2", "commit": "abcdef0123"}
-    monkeypatch.setattr(running.provenance, "environment_of", lambda result: place)
+    monkeypatch.setattr(running.heading, "environment_of", lambda result: place)
     run(tmp_path)
     row = about(tmp_path)["rows"]["afl"]
     assert {name: row[name] for name in ("devices", "jax", "fedjax_sel", "commit")} == {

@@ -44,7 +44,7 @@ number           | paper f | paper c | 2022 f  | 2022 c  | 2023 f     | 2023 c  
 warmup           | 15      | 20      | 16      | 21      | 16         | 21         | 21         | 15      | 15      | FedCor 5.1; FedGP 4.1; code: --warmup 15, 20 and `epoch > args.warmup`; PBFL script/test_fedcor.sh: W = 20
 begin            | 0       | 0       | 10      | 10      | 0          | 0          | 0          | 0       | 0       | options.py, --gpr_begin: 10 in a89bd66, 0 in d941083
 interval         | 10      | 50      | 10      | 50      | 10         | 50         | 50         | 10      | 50      | FedCor 5.2; FedGP 4.2; README, --GPR_interval; PBFL script/test_fedcor.sh
-shift            | 0       | 0       | 1       | 1       | 1          | 1          | 1          | 0       | 0       | Alg. 2 measures before it selects, federated_main.py after it trained
+update_offset    | 0       | 0       | 1       | 1       | 1          | 1          | 1          | 0       | 0       | Alg. 2 measures before it selects, federated_main.py after it trained
 every_warmup_fit | True    | True    | True    | True    | False      | False      | False      | True    | True    | FedCor 5.1; federated_main.py: with --update_mean one fit, at epoch == args.warmup
 warmup_steps     | 150     | 150     | 150     | 150     | 1000       | 1000       | 1000       | 150     | 150     | federated_main.py, max_epoches of gpr.Train; not in the papers
 steps            | 100     | 100     | 100     | 100     | 100        | 100        | 100        | 100     | 100     | options.py, --GPR_Epoch 100; not in the papers

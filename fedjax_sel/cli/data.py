@@ -176,14 +176,16 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
 
     from fedjax_sel import strategies
     from fedjax_sel.data import partition
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
     from fedjax_sel.reporting import plots
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    dataset = load_data(config, server_validation(config, strategy))
-    parts = deal(config, dataset, seed)
+    experiment = experiment_of(config)
+    dataset = load_data(experiment, server_validation(config, strategy))
+    parts = deal(experiment, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"

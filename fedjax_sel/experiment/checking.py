@@ -15,7 +15,7 @@ from fedjax_sel.core.parsing import one_of
 from fedjax_sel.core.plugins import Registry
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment.values import Experiment, experiment_of
+from fedjax_sel.experiment.values import Experiment
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.contract import BrokenContractError
@@ -256,9 +256,8 @@ class Checked(NamedTuple):
     task: Task
 
 
-def check(experiment_or_config: Experiment | Config) -> Checked:
+def check(experiment: Experiment) -> Checked:
     """Check an experiment without reading data, and build its strategy, optimizers and task."""
-    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     validate(config)
     devices.check_that_jax_starts()

@@ -34,13 +34,13 @@ class Job(NamedTuple):
 
     setting: str  # the preset
     algo: str  # display name of the strategy with its parameters
-    experiment: Experiment | Config
+    experiment: Experiment
     optimizer: str = ""  # display name of the federated optimizer with its parameters, if several are compared
 
     @property
     def config(self) -> Config:
         """The experiment's configuration."""
-        return self.experiment if isinstance(self.experiment, Config) else self.experiment.config
+        return self.experiment.config
 
     @property
     def conditions(self) -> str:
@@ -91,7 +91,7 @@ def make_jobs(
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
                 has_value = not all(isinstance(one, str | Mapping) for one in changed.values())
                 base = experiment_of(experiment) if has_value else experiment
-                jobs.append(Job(setting, strategy.label, base.replace(**changed), optimizer.label))
+                jobs.append(Job(setting, strategy.label, experiment_of(base.replace(**changed)), optimizer.label))
     return jobs
 
 
@@ -270,7 +270,7 @@ def _path(job: Job) -> Path:
     return Path(job.config.run.out)
 
 
-def _with_random(job: Job) -> Experiment | Config:
+def _with_random(job: Job) -> Experiment:
     return job.experiment.replace(algo="random", algo_args=())
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import devices
+from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
@@ -85,7 +86,7 @@ def of_problem(problem: Problem) -> Setting:
     )
 
 
-def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
+def selection_seconds(experiment: Experiment | Config, budget_seconds: float = BUDGET_SECONDS) -> float:
     """Return the seconds per round that selection takes on this machine, all replicates together."""
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    import numpy as np
+
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.reporting.compared import ComparisonResult
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
-    "Result", "Selector", "UserError", "__version__", "load", "per_client", "preset", "run",
+    "Result", "Selector", "UserError", "__version__", "availability_table", "load", "per_client", "preset", "run",
     "run_comparison", "run_reproduction",
 ]  # fmt: skip
 
@@ -178,6 +180,26 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
     from fedjax_sel.runs import reading as per_client
 
     return per_client.per_client(result, experiment)
+
+
+def availability_table(experiment: "Experiment | Config", seed: int = 0) -> "np.ndarray":
+    """Return the clients that are available in each round of an experiment, without running it.
+
+    Args:
+        experiment: a configuration or an experiment; its own seeds are ignored.
+        seed: seed of the replicate.
+
+    Returns:
+        Availability, bool [rounds, clients]: a value for `Experiment.of(available=...)`, and the transpose of a file
+        for `--available`.
+
+    Raises:
+        UserError: the configuration or the data is invalid.
+    """
+    from fedjax_sel.experiment import experiment_of
+    from fedjax_sel.simulation.layout import availability_table
+
+    return availability_table(experiment_of(experiment), seed)
 
 
 # Imported on first use: these need JAX or NumPy, which `--help` and a configuration do not.

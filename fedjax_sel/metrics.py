@@ -68,6 +68,42 @@ def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
     return np.where(np.isnan(rounds), np.nan, totals[np.arange(len(totals)), index])
 
 
+def paid_rounds(spent: ArrayLike, budget: float) -> np.ndarray:
+    """Return the number of rounds within a budget, int [seeds].
+
+    Args:
+        spent: cumulative amount after each round, such as megabytes or seconds, [seeds, rounds].
+        budget: available amount, in the same unit.
+    """
+    return (np.asarray(spent) <= budget * (1 + 1e-12)).sum(axis=1)
+
+
+LAST_THIRD = 3  # average over the last third of the paid rounds; ten rounds may be too many if few are paid for
+
+
+def value_at(values: ArrayLike, spent: ArrayLike, budget: float, otherwise: float = np.nan) -> np.ndarray:
+    """Return the measure at a budget: the mean over the last third of the paid rounds, at most ten.
+
+    If rounds are expensive, the budget pays for few, and a longer average would include early rounds. A round without
+    evaluation has the value of the last evaluation before it.
+
+    Args:
+        values: measure per round, [seeds, rounds]; NaN in rounds without evaluation.
+        spent: cumulative amount after each round, such as megabytes or seconds, [seeds, rounds].
+        budget: available amount, in the same unit.
+        otherwise: value if the budget pays for no round.
+
+    Returns:
+        float [seeds]; NaN if a seed was not evaluated within the budget.
+    """
+    values, paid = np.asarray(values, np.float64), paid_rounds(spent, budget)
+    latest = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
+    held = np.take_along_axis(values, latest, axis=1)
+    counted = np.minimum(-(-paid // LAST_THIRD), LAST_ROUNDS)
+    ends = zip(held, paid, counted)
+    return np.array([mean_of_measured(one[end - n : end], 0) if end else otherwise for one, end, n in ends])
+
+
 LAST_ROUNDS = 10
 """Number of last rounds whose mean summarizes the end of a run."""
 

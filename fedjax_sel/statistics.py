@@ -224,7 +224,7 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
     return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)
 
 
-# Censored observations: rounds or megabytes to a target that a run may not reach.
+# Censored observations: rounds, megabytes or seconds to a target that a run may not reach.
 #
 # A mean over the runs that reach the target would favor strategies that rarely do. Two quantities use all runs:
 # the fraction that reaches the target, and the restricted mean, in which the other runs count the horizon. The
@@ -236,7 +236,7 @@ def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:
     """Return the fraction of seeds, [...], that reach the target within the horizon.
 
     Args:
-        amounts: rounds or megabytes to the target, [..., seeds]; NaN for a seed that never reaches it.
+        amounts: rounds, megabytes or seconds to the target, [..., seeds]; NaN for a seed that never reaches it.
         horizon: upper limit, in the same unit.
     """
     return (np.asarray(amounts, np.float64) <= horizon).mean(axis=-1)
@@ -249,9 +249,10 @@ def restricted(amounts: ArrayLike, horizon: float) -> np.ndarray:
     `compare(restricted(a, h) - restricted(b, h), higher_is_better=False)`.
 
     Args:
-        amounts: nonnegative rounds or megabytes to the target, [..., seeds]; NaN for a seed that never reaches it.
+        amounts: nonnegative amounts to the target, such as rounds, megabytes or seconds, [..., seeds]; NaN for a seed
+            that never reaches it.
         horizon: positive upper limit, in the same unit. It must not exceed the length of any run: the rounds of the
-            shortest run, or the total megabytes of the cheapest run.
+            shortest run, or the total megabytes or seconds of the cheapest run.
 
     Returns:
         Clipped amounts, float64 [..., seeds].

@@ -72,6 +72,7 @@ def likeliest(logits: jax.Array) -> jax.Array:
 
 
 GEMD = "gemd"
+SECONDS = "seconds"
 TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 
 
@@ -96,13 +97,22 @@ def names(task: Task) -> Names:
 
 
 def columns_of(
-    task: Task, test: tuple[dict[str, Any], Any], train: tuple[dict[str, Any], Any], worst_decile: Any, gemd: Any
+    task: Task,
+    test: tuple[dict[str, Any], Any],
+    train: tuple[dict[str, Any], Any],
+    worst_decile: Any,
+    gemd: Any,
+    seconds: Any = None,
 ) -> dict[str, Any]:
-    """Return measured values by column; `test` and `train` hold the measures by name, and the loss."""
+    """Return measured values by column; `test` and `train` hold the measures by name, and the loss.
+
+    `seconds` is the simulated duration of the round; None without a clock, and then there is no such column.
+    """
     own, first = names(task), task.measure.name
     values = {own.test: test[0][first], TEST_LOSS: test[1], own.train: train[0][first], TRAIN_LOSS: train[1]}
     others = {f"test_{measure.name}": test[0][measure.name] for measure in task.measures[1:]}
-    return {**values, own.worst_decile: worst_decile, GEMD: gemd, **others}
+    timed = {} if seconds is None else {SECONDS: seconds}
+    return {**values, own.worst_decile: worst_decile, GEMD: gemd, **others, **timed}
 
 
 def classification() -> Task:

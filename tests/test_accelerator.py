@@ -89,6 +89,7 @@ def found(report, part=0):
     return report["parts"][part]["cases"], report["parts"][part]["runs"]
 
 
+@pytest.mark.slow
 def test_what_fails_is_recorded_and_the_others_go_on(make_day, case_of, tmp_path):
     names = ("fails", "dies", "good")
     report = make_day([case_of(name) for name in names], [case_of("good", settings={"number": 2})]).run()
@@ -101,6 +102,7 @@ def test_what_fails_is_recorded_and_the_others_go_on(make_day, case_of, tmp_path
     assert all(run["seconds"] > 0 and run["estimated_seconds"] > 0 for run in runs)
 
 
+@pytest.mark.slow
 def test_a_failing_case_does_not_end_those_of_its_process(make_day, case_of):
     cases, _ = found(make_day([case_of("some_fail", settings={"guess": 0.1})]).run())
     assert [case.get("quotient") for case in cases] == [1, None, 0.5, 0.25]
@@ -212,11 +214,13 @@ print(next(papers.reproduce(0.1, []))["finished"])
 """
 
 
+@pytest.mark.slow
 def test_a_paper_that_the_minutes_end_is_not_finished():
     done = subprocess.run([sys.executable, "-c", ENDED, str(FOLDER)], capture_output=True, text=True, timeout=50)
     assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.slow
 def test_a_killed_day_leaves_what_it_found_and_no_process(tmp_path):
     (tmp_path / "fakes.py").write_text(FAKES)
     process = subprocess.Popen([sys.executable, "-c", DAY_THAT_HANGS, str(FOLDER), str(tmp_path)])

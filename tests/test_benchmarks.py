@@ -68,6 +68,7 @@ def test_settings_of_the_rivals_are_sound(rivals):
         assert config.data.dataset in rivals("synthetic").SHAPES
 
 
+@pytest.mark.slow
 def test_resnet8_of_the_rivals_has_our_weights_in_their_places(rivals):
     """Every layer is filled with its place in the order of calls, which the names of the modules tell."""
     export, ours, settings = rivals("export"), rivals("ours"), rivals("settings")
@@ -120,6 +121,7 @@ def our_side(rivals, tmp_path, monkeypatch, capsys):
     return make
 
 
+@pytest.mark.slow
 def test_our_side_can_be_prepared_for_a_setting_with_dropout(rivals, our_side):
     spec, printed = our_side("fmnist_mlp")
     assert int(printed("export")) >= spec["batch_size"] and spec["dropout"] == 0.5

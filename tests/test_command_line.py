@@ -103,6 +103,7 @@ def test_jax_without_a_cpu_says_how_to_have_one(monkeypatch, set_platforms):
         jax_settings.cpu()
 
 
+@pytest.mark.slow
 def test_a_run_says_first_which_devices_it_uses(capsys, tmp_path):
     tiny = ["--num-clients", "4", "--num-selected", "2", "--rounds", "1", "--local-epochs", "1", "--algo", "random"]
     assert command_line.guarded(train.main, [*tiny, "--mesh", "seeds=1,clients=2", "--out", str(tmp_path / "run")]) == 0

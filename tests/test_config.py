@@ -110,6 +110,8 @@ OTHER_VALUES = {
     "data_dir": "elsewhere", "loss_on": "all", "shards_per_client": 2, "alpha": 3.0, "skewness": 0.8,
     "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
+    "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
+    "available_args": {"share": 0.4},
 }  # fmt: skip
 
 
@@ -125,6 +127,7 @@ def test_values_without_effect_are_not_in_the_fingerprint():
         "dirichlet_form": {"partition": "dirichlet"}, "min_client_size": {"partition": "natural"},
         "learning_rate_decay": {"learning_rate_milestones": 5}, "momentum_buffer": {"momentum": 0.5},
         "batch_size": {"full_batch": False}, "shards_per_client": {"partition": "shards"},
+        "available_args": {"available": "markov"},
     }.items():  # fmt: skip
         base = idle.replace(**needed)
         assert base.has_effect(name) and base.replace(**{name: OTHER_VALUES[name]}).fingerprint() != base.fingerprint()
@@ -153,6 +156,7 @@ def test_what_is_said_to_have_no_effect_on_a_partition_has_none(scheme):
         assert changed or not base.has_effect(name) or name == "min_client_size", f"{name} has none"
 
 
+@pytest.mark.slow
 def test_what_is_said_to_have_no_effect_on_training_has_none():
     """To the bit, and all at once."""
     base = Config().replace(

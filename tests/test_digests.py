@@ -109,6 +109,7 @@ def test_what_is_shared_or_nested_a_thousand_times():
     assert parameter_digest(shared) != parameter_digest((shared, (1,)))
 
 
+@pytest.mark.slow
 def test_the_same_in_every_process():
     code = (
         "from fedjax_sel import strategies; from fedjax_sel.core.plugins import parameter_digest as digest; "

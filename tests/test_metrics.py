@@ -91,6 +91,18 @@ def test_amounts_up_to_a_round():
     np.testing.assert_array_equal(metrics.amount_at_round(spent, [1, 3]), [1, 56])
 
 
+def test_a_budget_pays_for_whole_rounds_of_which_the_last_third_counts():
+    values = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, np.nan, np.nan, 0.8]])
+    spent = np.cumsum([[1.0, 1.0, 1.0, 1.0], [3.0, 3.0, 3.0, 3.0]], axis=1)
+    np.testing.assert_array_equal(metrics.paid_rounds(spent, 3.0), [3, 1])
+    np.testing.assert_array_equal(metrics.value_at(values, spent, 3.0), [0.3, 0.5])
+    np.testing.assert_array_equal(
+        metrics.value_at(values, spent, 9.0), [np.mean([0.3, 0.4]), 0.5]
+    )  # evaluated in round 1
+    np.testing.assert_array_equal(metrics.value_at(values, spent, 2.0, 0.0), [0.2, 0.0])
+    np.testing.assert_array_equal(metrics.value_at(values[:, 1:2], spent[:, :1], 3.0), [0.2, np.nan])
+
+
 def test_the_mean_of_the_last_rounds_leaves_out_what_was_not_measured():
     values = [[9.0, 1.0, np.nan, 3.0], [9.0, np.nan, np.nan, np.nan]]
     np.testing.assert_array_equal(metrics.mean_of_last_rounds(values, 3), [2, np.nan])

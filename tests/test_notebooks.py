@@ -156,6 +156,7 @@ def shown(notebook):
     return [output.data["text/plain"] for output in outputs_of(notebook) if "text/plain" in output.get("data", {})]
 
 
+@pytest.mark.slow
 def test_one_run_in_a_notebook(tmp_path):
     """The smallest: the first notebook with one strategy. The others are slow."""
     notebook = execute(QUICKSTART, tmp_path, [('("random", "fl_dp3s")', '("random",)')])

@@ -52,7 +52,7 @@ def test_its_comparison_can_run(tmp_path):
     words = shlex.split(command)[2:]
     algos = words[words.index("--algos") + 1 : words.index("--optimizers")]
     chosen = words[words.index("--optimizers") + 1 : words.index("--out")]
-    jobs = sweep.make_jobs({"here": Config()}, algos, tmp_path, False, chosen)
+    jobs = sweep.make_jobs({"here": Experiment()}, algos, tmp_path, False, chosen)
     assert len(jobs) == len(algos) * len(chosen)
     for job in jobs:
         check(job.experiment)

@@ -38,6 +38,7 @@ def test_a_session_begins_with_what_others_left_whole():
     assert names() == ["one-cache", "two-cache"]
 
 
+@pytest.mark.slow
 def test_a_program_has_the_same_name_in_every_session(tmp_path):
     """With the settings of the conftest, in two folders."""
     code = "import jax, jax.numpy as jnp; jax.jit(lambda x: jnp.sort(x) + x)(jnp.arange(8.0)).block_until_ready()"

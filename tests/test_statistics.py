@@ -186,6 +186,7 @@ def test_a_test_that_rejects_is_not_enough_where_the_interval_does_not():
     assert disagreements == {True, False}
 
 
+@pytest.mark.slow
 def test_false_alarms_of_a_family_are_rare():
     """Three comparisons with one baseline and no effect anywhere: 6,000 families, a standard error of 0.3 %."""
     _false_alarms(6000, "normal", strategies=3)
@@ -214,6 +215,7 @@ def _false_alarms(families, law, strategies):
     assert 0 < sum(map(alarm, np.flatnonzero(rejected))) / families < 0.05
 
 
+@pytest.mark.slow
 def test_a_large_family_of_many_pairs_can_reject():
     differences = np.tile(0.1 + 0.001 * np.arange(16), (600, 1))
     assert statistics.least_pairs(600) <= 16
@@ -273,6 +275,7 @@ def test_an_interquartile_mean_has_an_interval_over_whole_seeds():
     assert tied.low <= 1 <= tied.high
 
 
+@pytest.mark.slow
 def test_interquartile_intervals_cover():
     """300 tables of two settings and ten seeds, whose interquartile mean is zero by symmetry."""
     covered = []

@@ -39,6 +39,7 @@ def left():
     os.close(writer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("result,code", [("0", 0), ("130", 130), ("3", 3), ("refused", 2)])
 def test_a_reader_that_leaves_changes_nothing(left, result, code):
     ended = run(result, stdout=left, stderr=subprocess.PIPE)

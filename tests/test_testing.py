@@ -345,6 +345,7 @@ def subsets(number):
     return (Request("subset_loss", SERVER, always(), (("subsets", number),)),)
 
 
+@pytest.mark.slow
 def test_what_the_server_computes_of_subsets_is_bought_and_read():
     strategy = made(highest_count, requests=subsets(4), update=shapley)
     testing.check_strategy(strategy, skip=["K = 1, N - 1, N"])  # the number of subsets is that of K = 3
@@ -352,6 +353,7 @@ def test_what_the_server_computes_of_subsets_is_bought_and_read():
     assert "buys 'subset_loss' from 'server' and never reads it" in unread.findings["facts read"].why
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "strategy",
@@ -412,6 +414,7 @@ def test_a_bill_that_the_requests_do_not_imply_is_found(monkeypatch):
     assert "models_down=12, models_up=3, floats_up=24)" in report.findings["ledger"].why
 
 
+@pytest.mark.slow
 def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
     def refuses(key, env):
         if env.num_selected == 1:
@@ -434,6 +437,7 @@ def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
     assert report.failed == (name,) and "with K = 1 of N = 12 it raises IndexError" in report.findings[name].why
 
 
+@pytest.mark.slow
 def test_eager_and_compiled_cohorts_are_compared(monkeypatch):
     real = bench.one_round
 
@@ -485,6 +489,7 @@ def test_what_is_no_factory_is_said_to_be_none(factory, sentence):
         testing.check_strategy(factory)
 
 
+@pytest.mark.slow
 def test_skipping_and_unknown_names():
     report = testing.examine(made(neighbours), run=False, skip=["uniform pairs", "equivariant"])
     assert not report.failed and report.findings["uniform pairs"][:2] == ("skipped", "by request")

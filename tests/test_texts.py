@@ -38,6 +38,7 @@ def test_a_table_has_as_many_cells_in_every_line(result, name):
         assert len({line.replace(r"\|", "").count("|") for line in lines if line}) == 1, table
 
 
+@pytest.mark.slow
 def test_pictures_show_names_as_they_are(result, tmp_path):
     results = dict.fromkeys(NAMES, result)
     plots.curves(results, tmp_path / "curves.png")

@@ -30,6 +30,7 @@ def test_the_flags_that_jaxlib_knows_are_told_from_the_others(nothing_asked, mon
     assert json.loads(os.environ[jax_settings.VARIABLE]) == {UNKNOWN: False, KNOWN: True}
 
 
+@pytest.mark.slow
 def test_what_was_asked_once_is_not_asked_again_by_it_or_by_a_child(nothing_asked, monkeypatch):
     asked = []
     monkeypatch.setattr(jax_settings, "_parses", lambda flags: asked.append(list(flags)) or True)
@@ -51,6 +52,7 @@ def test_a_damaged_answer_is_asked_again(monkeypatch, text):
     assert jax_settings.supported_flags([KNOWN]) == (KNOWN,)
 
 
+@pytest.mark.slow
 def test_the_tests_set_what_is_known():
     """By the conftest itself, with the answers of another jaxlib."""
     answers = {"--xla_backend_optimization_level=0": True, "--xla_cpu_use_fusion_emitters=false": False}

@@ -25,6 +25,7 @@ def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     assert [row.algo for row in there["compared"].rows] == ["random", "clustered", "pow_d"]
 
 
+@pytest.mark.slow
 def test_parts_as_plugins(tmp_path, monkeypatch, capsys):
     (tmp_path / "mine.py").write_text(BLOCKS[3].code)
     monkeypatch.chdir(tmp_path)

@@ -447,5 +447,5 @@ def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
     failed = int(np.isnan(values).sum())
     if failed:
         return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
-    digits = 1 if "megabytes" in name or "rounds" in name else 4
+    digits = 1 if any(unit in name for unit in ("megabytes", "rounds", "seconds")) else 4
     return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""

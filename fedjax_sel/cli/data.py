@@ -1,4 +1,4 @@
-"""The command `fedjax-sel data`: statistics and a picture of a partition before training."""
+"""The command `fedjax-sel data`: statistics and a picture of a partition, and a table of availability."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
+from fedjax_sel.core import files
+from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -136,10 +138,14 @@ def _draw_heat_map(drawing: Any, axes: Any, label_counts: np.ndarray) -> None:
     drawing.colorbar(image, ax=axes, label="share of the client's examples")
 
 
-DESCRIPTION = "Shows each client's examples and labels under a partition: a table, a text heat map and a plot."
+DESCRIPTION = (
+    "Shows each client's examples and labels under a partition: a table, a text heat map and a plot. With --available, "
+    "also shows and saves the clients that are available in each round."
+)
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
   fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
+  fedjax-sel data --available markov --available-args share=0.5 --rounds 200 --save-availability who.csv
 """
 
 
@@ -158,6 +164,7 @@ def make_parser() -> Parser:
     """Make the command's parser."""
     names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
     names = names - {"loss_on"} | {"num_selected", "data_seed"}
+    names |= {"available", "available_args", "timing", "timing_args", "rounds"}
     parser = command_line.make_parser("fedjax-sel data", DESCRIPTION, EPILOG, names)
     own = parser.add_argument_group("this command")
     own.add_argument(
@@ -168,13 +175,27 @@ def make_parser() -> Parser:
         default=Path("partition.png"),
         help="image file to write (default: partition.png)",
     )
+    own.add_argument(
+        "--save-availability",
+        metavar="FILE",
+        type=_trace_file,
+        help="file to write for --available: the first seed's available clients, 0 and 1, clients x rounds (default: "
+        "none)",
+    )
     return parser
+
+
+def _trace_file(text: str) -> Path:
+    chosen = command_line.path(text)
+    if chosen.suffix not in (".csv", ".txt"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a .csv or .txt file; name one, such as who.csv")
+    return chosen
 
 
 def _preview(config: Config, flags: argparse.Namespace) -> None:
     import numpy as np  # imported here, because --help must stay fast
 
-    from fedjax_sel import strategies
+    from fedjax_sel import availability_table, strategies
     from fedjax_sel.data import partition
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.experiment.checking import server_validation
@@ -189,22 +210,42 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
-    about_labels: dict[str, str] = {}
+    more: dict[str, str] = {}
     if dataset.has_classes:
         drawing = figure(counts, title)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-        about_labels = _about_labels(counts, config.selection.num_selected, seed, population)
+        more = _about_labels(counts, config.selection.num_selected, seed, population)
     else:
         drawing = _drawing((5, 4.5), title)
         _draw_sizes(drawing.subplots(), parts.sizes)
+    if config.selection.available != "1" or flags.save_availability:
+        table = availability_table(experiment, config.run.seeds[0])
+        counts_by_round = table.sum(axis=1)
+        more["available per round"] = (
+            f"{counts_by_round.min():,} to {counts_by_round.max():,} clients in {len(table):,} rounds, mean "
+            f"{counts_by_round.mean():,.4g}"
+        )
+        if flags.save_availability:
+            _save_trace(table, flags.save_availability)
     plots.save(drawing, flags.picture, dpi=150)
-    _print(dataset, parts, seed, about_labels, held_out)
+    _print(dataset, parts, seed, more, held_out)
     if dataset.has_classes:
         print(f"\n{text_heat_map(counts)}")
     print(f"\npicture: {flags.picture}", flush=True)
+    if flags.save_availability:
+        print(f"availability: {flags.save_availability}", flush=True)
 
 
-def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str, str], held_out: int) -> None:
+def _save_trace(table: np.ndarray, path: Path) -> None:
+    """Write a table of availability, bool [T, N], as lines of 0 and 1 per client."""
+    lines = "".join(",".join(str(int(there)) for there in row) + "\n" for row in table.T)
+    try:
+        files.write(path, lines.encode())
+    except OSError as error:
+        raise UserError(f"--save-availability: cannot write {path} ({error}); give another file") from error
+
+
+def _print(dataset: Dataset, parts: Partition, seed: int, more: dict[str, str], held_out: int) -> None:
     import numpy as np  # imported here, because --help must stay fast
     from rich.console import Console
 
@@ -214,7 +255,7 @@ def _print(dataset: Dataset, parts: Partition, seed: int, about_labels: dict[str
         "data set": f"{dataset.name} ({dataset.source}), {dataset.num_train_examples:,} training examples, {labels}",
         "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
         "examples per client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
-        **about_labels,
+        **more,
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
         "left over": f"{len(parts.remainder):,} examples",

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import math
 import numbers
 import os
 import tomllib
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from fedjax_sel.config.settings import (
     CONCERNS,
+    MODES,
     NOT_OF_THE_TRAJECTORY,
     OPEN,
     PAIRS,
@@ -25,6 +27,7 @@ from fedjax_sel.config.settings import (
     PartitionConfig,
     RunConfig,
     SelectionConfig,
+    TimingConfig,
     TrainingConfig,
     concern_of,
     concerns,
@@ -32,6 +35,7 @@ from fedjax_sel.config.settings import (
     flat_types,
     is_value,
     only_with,
+    ranges,
 )
 from fedjax_sel.config.typed import NamedSettings
 from fedjax_sel.core import parsing
@@ -97,6 +101,7 @@ __all__ = [
     "PartitionConfig",
     "RunConfig",
     "SelectionConfig",
+    "TimingConfig",
     "TrainingConfig",
     "concern_of",
     "concerns",
@@ -120,6 +125,7 @@ class Config(Flat):
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     training: TrainingConfig = dataclasses.field(default_factory=TrainingConfig)
     selection: SelectionConfig = dataclasses.field(default_factory=SelectionConfig)
+    timing: TimingConfig = dataclasses.field(default_factory=TimingConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
     if not TYPE_CHECKING:  # type checkers see the fields of `Flat`
@@ -173,6 +179,12 @@ class Config(Flat):
         """Make a configuration from nested plain values, the inverse of `to_json`."""
         return cls().replace(**{name: value for part in nested.values() for name, value in part.items()})
 
+    @property
+    def cohort_size(self) -> int:
+        """Number of clients that train per round: K, or more with over-selection."""
+        factor = self.timing.over_select if self.has_effect("over_select") else 1.0
+        return math.ceil(round(self.selection.num_selected * factor, 6))
+
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
         named = (
@@ -204,6 +216,10 @@ class Config(Flat):
     def fingerprint(self) -> str:
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
+        if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
+            values = {name: value for name, value in values.items() if concern_of(name) != "timing"}
+        if self.selection.available not in MODES:  # so does one without a mode of availability
+            del values["available_args"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -238,24 +254,26 @@ def validate(config: Config) -> None:
         if not allowed:
             raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
 
-    for name, field in fields().items():
-        for holds, words in () if values[name] is None else field.metadata["ranges"]:
-            need(name, holds(values[name]), words)
-        need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
-    if values["mesh"] is not None:
-        parsing.mesh_shape(values["mesh"])
-    if values["task"] == "classification":
-        need(
-            "target_accuracy", (values["target_accuracy"] or 0) <= 1, "is not a fraction between 0 and 1, such as 0.62"
-        )
-    n, rounds, share = values["num_clients"], values["rounds"], config.selection.available_share
+    for name, own in ranges().items():
+        for reason_of in () if values[name] is None else (*own, parsing.misfit):
+            need(name, (reason := reason_of(values[name])) is None, reason or "")
+    if values["task"] == "classification" and values["target_accuracy"] is not None:
+        need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
+    n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
+    need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
+    share = config.selection.available_share
     reached = share is None or share * n * rounds >= 1
     need("available", reached, f"of {n} clients leaves none available in {rounds} rounds; give more")
-    if (values["local_steps"] is None) == (values["local_epochs"] is None):
+    timed = values["available"] != "speed" or values["timing"] != "none"
+    need("available", timed, "needs the speed of the clients' devices; add --timing lognormal, tiers or a file")
+    steps, epochs = values["local_steps"], values["local_epochs"]
+    if (steps is None) == (epochs is None):
+        raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
+    if values["aggregation"] == "unbiased" and (values["deadline"] is not None or values["over_select"] > 1):
         raise UserError(
-            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
-            "give exactly one of them"
+            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
+            "or --over-select; remove these flags or choose another rule"
         )
     together, count = values["seeds_at_once"], len(values["seeds"])
     if together is not None and (together < 1 or count % together):

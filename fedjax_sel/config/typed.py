@@ -44,7 +44,12 @@ class Settings(TypedDict, total=False):
     server_learning_rate: float | None
     algo_args: Mapping[str, Any] | Sequence[Any]
     num_selected: int
+    available_args: Mapping[str, Any] | Sequence[Any]
     report_failure_rate: float
+    timing_args: Mapping[str, Any] | Sequence[Any]
+    deadline: str | None
+    over_select: float
+    server_seconds: float
     rounds: int
     seeds: int | str | Sequence[int]
     data_seed: int | None
@@ -80,6 +85,7 @@ class NamedSettings(Settings, total=False):
     algo: str
     optimizer: str
     available: float | str
+    timing: str
 
 
 class Flat:
@@ -127,7 +133,12 @@ class Flat:
     algo_args: tuple[tuple[str, Any], ...]
     num_selected: int
     available: str
+    available_args: tuple[tuple[str, Any], ...]
     report_failure_rate: float
+    timing_args: tuple[tuple[str, Any], ...]
+    deadline: str | None
+    over_select: float
+    server_seconds: float
     rounds: int
     seeds: tuple[int, ...]
     data_seed: int | None

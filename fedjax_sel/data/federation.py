@@ -14,6 +14,7 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.partition import Partition, split_holdout
 from fedjax_sel.errors import UserError
+from fedjax_sel.timing import Timing
 
 # Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
 # batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
@@ -86,6 +87,9 @@ class Federation(NamedTuple):
     owner: jax.Array  # int32 [S, W], the client that trains on each entry of `order`; N if no client does
     label_counts: jax.Array  # int32 [S, N, C], training and held-out examples
     reachable: jax.Array | None = None  # bool [T or more, N], available clients in each round; None without a trace
+    present: jax.Array | None = None  # bool [S, T, N], available clients by a mode of --available; None without
+    timing: Timing | None = None  # speed of each client's device, leaves float32 [S, N]; None without a clock
+    deadline: jax.Array | None = None  # seconds after which a report is late, float32 [S]; None: no deadline
 
     @property
     def sizes(self) -> jax.Array:
@@ -93,8 +97,15 @@ class Federation(NamedTuple):
         return self.train_sizes + self.holdout_sizes
 
 
-PER_REPLICATE = ("order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts")
+PER_REPLICATE = (
+    "order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "present", "timing", "deadline",
+)  # fmt: skip
 """The fields of a Federation with the leading axis [S]; replicates share the others."""
+
+
+def of_seeds(federation: Federation, seeds: slice) -> dict[str, Any]:
+    """Return the fields of some seeds, by name, with leaves [seeds, ...]."""
+    return {name: jax.tree.map(lambda leaf: leaf[seeds], getattr(federation, name)) for name in PER_REPLICATE}
 
 
 class Segment(NamedTuple):

@@ -8,18 +8,22 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel import devices, strategies, tasks
+from fedjax_sel import devices, strategies, tasks, timing
 from fedjax_sel.config import Config, TrainingConfig, validate
 from fedjax_sel.core import parsing, plugins
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.core.plugins import Registry
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import availability
+from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.contract import BrokenContractError
+from fedjax_sel.strategies.facts import KINDS
 from fedjax_sel.tasks import Task
+from fedjax_sel.timing import Law
 from fedjax_sel.training import client, optimizers
 from fedjax_sel.training.optimizers import FederatedOptimizer, Finished, Memory, Report
 
@@ -139,6 +143,8 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
     return make_optax("--server-optimizer", name, arguments, 1.0 if rate is None else rate)
 
 
+MODES: Registry[Mode] = Registry("--available", Mode, availability.TABLE)
+LAWS: Registry[Law] = Registry("--timing", Law, timing.TABLE)
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
 DATASETS: Registry[Dataset] = Registry("--dataset", Dataset)  # plug-ins only; `data.load` reads named data sets
 MODELS: Registry[object] = Registry("--model", object)  # plug-ins only; `models.make` builds named models
@@ -248,12 +254,27 @@ def server_validation(config: Config, strategy: Strategy) -> float:
     return SERVER_SHARE if any(map(base.needs_validation, strategy.requests)) else 0.0
 
 
+def _law(experiment: Experiment) -> Law | None:
+    """Return the law of the clients' devices, or None without a clock."""
+    settings = experiment.config.timing
+    if experiment.timing is not None:
+        return timing.from_values(experiment.timing)
+    if settings.timing == "none":
+        return None
+    arguments = dict(settings.timing_args)
+    if settings.timing.endswith((".csv", ".npz")):
+        return LAWS.make("file", path=settings.timing, **arguments)
+    return LAWS.make(settings.timing, **arguments)
+
+
 class Checked(NamedTuple):
     """An experiment's parts that need no data."""
 
     strategy: Strategy
     optimizers: Optimizers
     task: Task
+    law: Law | None  # speed of the clients' devices; None without a clock
+    mode: Mode | None  # mode of availability; None for a fraction, a file or a table
 
 
 def check(experiment: Experiment) -> Checked:
@@ -266,21 +287,26 @@ def check(experiment: Experiment) -> Checked:
     if config.run.mesh is not None:
         shape = parsing.mesh_shape(config.run.mesh)
         together = config.run.seeds_at_once or len(config.run.seeds)
-        devices.check_shape(shape, together, config.selection.num_selected, len(jax.devices()))
+        devices.check_shape(shape, together, config.cohort_size, len(jax.devices()))
     strategy = experiment.strategy
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     task = TASKS.make(config.model.task, **dict(config.model.task_args)) if experiment.task is None else experiment.task
+    chosen = config.selection
+    mode = MODES.make(chosen.available, **dict(chosen.available_args)) if chosen.available in MODES.names() else None
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))
-    shape = (config.partition.num_clients, config.selection.num_selected, config.run.rounds)
+    law = _law(experiment)
+    if law is None and any(KINDS[request.kind].needs_clock for request in strategy.requests):
+        raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
+    shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
-    contract.check(strategy, *shape, everyone_available=everyone)
+    contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
             "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"
         )
-    return Checked(strategy, optimizers, task)
+    return Checked(strategy, optimizers, task, law, mode)

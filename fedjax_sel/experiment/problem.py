@@ -19,11 +19,13 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.experiment import checking
+from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.checking import SERVER_SHARE, Optimizers, check, server_validation
 from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, Deal, Experiment, experiment_of
 from fedjax_sel.models import Model, blueprint
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
+from fedjax_sel.timing import Law
 
 MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
@@ -130,7 +132,7 @@ def trace(experiment: Experiment) -> np.ndarray | None:
                 f"available: the table has shape {table.shape}, but the run has {wanted[0]} rounds and {wanted[1]} "
                 "clients; give one row per round and one column per client"
             )
-    elif config.selection.available_share is not None:
+    elif config.selection.available_share is not None or config.selection.available in checking.MODES.names():
         return None
     else:
         table = load_availability(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
@@ -469,6 +471,8 @@ class Problem:
     strategy: Strategy
     optimizers: Optimizers
     reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
+    law: Law | None = None  # speed of the clients' devices; None without a clock
+    mode: Mode | None = None  # mode of availability; None for a fraction, a file or a table
 
     @property
     def given(self) -> Given:
@@ -484,7 +488,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     """
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
-    strategy, optimizers, task = check(experiment)
+    strategy, optimizers, task, law, mode = check(experiment)
     dataset, dealt, reachable = gather(experiment, server_validation(config, strategy))
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
@@ -495,4 +499,8 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         )
     model = choose(experiment, dataset)
     check_compatibility(config, dataset, model, task, strategy)
-    return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable)
+    if mode is not None and mode.needs_classes and not dataset.has_classes:
+        raise UserError(
+            f"--available {mode.name}: it depends on labels, but {dataset.name} has no classes; choose another mode"
+        )
+    return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable, law, mode)

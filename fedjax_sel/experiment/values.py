@@ -21,6 +21,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import blueprint
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
+from fedjax_sel.timing import Timing
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
@@ -37,6 +38,7 @@ class Choices(Settings, total=False):
     algo: str | Strategy
     optimizer: str | FederatedOptimizer
     available: float | str | np.ndarray | Sequence[Any]
+    timing: str | Timing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ class Experiment:
         strategy: the client selection strategy.
         optimizer: the federated optimizer.
         reachable: mask of available clients per round, bool [rounds or more, N].
+        timing: speed of each client's device.
     """
 
     config: Config = dataclasses.field(default_factory=Config)
@@ -74,6 +77,7 @@ class Experiment:
     strategy: Strategy | None = None
     optimizer: FederatedOptimizer | None = None
     reachable: np.ndarray | None = None
+    timing: Timing | None = None
 
     @classmethod
     def of(
@@ -89,7 +93,7 @@ class Experiment:
             **choices: settings, e.g. rounds=50. These take a name or a value: `dataset` (a Dataset), `partition` (a
                 Partition, a list of example positions per client, or a function of data set, number of clients and
                 seed), `model` (a flax.linen or NNX module, a Blueprint or a Model), `task`, `algo` (a Strategy),
-                `optimizer`, and `available` (bool [rounds, clients]).
+                `optimizer`, `available` (bool [rounds, clients]), and `timing` (a Timing).
 
         Raises:
             UserError: a value has the wrong type, a name does not exist, a value has no name for its run folder, or a
@@ -236,6 +240,12 @@ def _take_reachable(value: Any) -> tuple[Any, str | None]:
     return table.astype(bool), "trace"
 
 
+def _take_timing(value: Any) -> tuple[Any, str | None]:
+    if not isinstance(value, Timing):
+        raise UserError(f"timing: {_type_of(value)} is neither a name nor a fedjax_sel.timing.Timing")
+    return value, f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
+
+
 def _not_a_config(value: Any) -> UserError:
     name = value if isinstance(value, str) else "quickstart"
     return UserError(f"config: {shown(value)} is not a configuration; give one, such as fedjax_sel.preset({name!r})")
@@ -255,4 +265,5 @@ _PARTS: dict[str, _Part] = {
     "algo": _Part("strategy", _with_digest("algo", Strategy, "a fedjax_sel.strategies.base.Strategy")),
     "optimizer": _Part("optimizer", _with_digest("optimizer", FederatedOptimizer, "a FederatedOptimizer")),
     "available": _Part("reachable", _take_reachable),
+    "timing": _Part("timing", _take_timing),
 }

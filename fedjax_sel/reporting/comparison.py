@@ -16,7 +16,8 @@ from fedjax_sel.statistics import Comparison
 
 BASELINE = "random"
 LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{metrics.LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
-_DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1}
+EQUAL_SECONDS, RESTRICTED_SECONDS = "at_equal_seconds", "seconds_to_target_restricted"  # only with a clock
+_DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1, EQUAL_SECONDS: 4, RESTRICTED_SECONDS: 1}
 
 
 class Pair(NamedTuple):
@@ -26,9 +27,9 @@ class Pair(NamedTuple):
     optimizer: str  # empty if only one is compared
     algo: str
     baseline: str
-    measure: str  # LAST_ROUNDS_MEASURE or RESTRICTED_ROUNDS
+    measure: str  # a key of `_DIGITS`
     words: str  # display name of the measure
-    horizon: int | None  # rounds of a seed that never reaches the target; None for an uncensored measure
+    horizon: float | None  # rounds or seconds of a seed that never reaches the target; None for an uncensored measure
     arrived: float | None  # share of the strategy's seeds that reach the target; None for an uncensored measure
     baseline_arrived: float | None
     found: Comparison | None  # strategy minus baseline; None if a seed of either has no value
@@ -73,6 +74,10 @@ class Row(NamedTuple):
     measure: str = "accuracy"  # display name of the task's measure
     higher_is_better: bool = True
     target_in_words: str = ""  # e.g. "62% test accuracy"; empty without a target
+    seconds_to_target: Spread | None = None  # simulated; None without a target or without a clock
+    seconds: Spread | None = None  # total; None without a clock
+    at_equal_seconds: Spread | None = None  # test measure at `equal_seconds`; see `with_equal_seconds`
+    equal_seconds: float | None = None
 
     @property
     def conditions(self) -> str:
@@ -94,31 +99,84 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
         here = [(row, result) for row, result in zip(rows, results) if row.conditions == shared]
         baseline = next((one for one in here if one[0].algo == BASELINE), here[0])
         others = [one for one in here if one is not baseline]
+        results_here = [one for _, one in [baseline, *others]]
+        target, budget = baseline[0].target_accuracy, equal_seconds(results_here)
         found += _of_last_rounds(baseline, others)
-        found += _of_restricted_rounds(baseline, others) if baseline[0].target_accuracy is not None else []
+        if target is not None:
+            horizon = max(row.rounds for row, _ in here)  # a callback may have ended some runs early
+            rounds = [one.rounds_to_target(target) for one in results_here]
+            found += _of_restricted(baseline, others, RESTRICTED_ROUNDS, "rounds", rounds, horizon)
+        if budget is not None:
+            found += _of_equal_seconds(baseline, others, budget)
+        if budget is not None and target is not None:
+            seconds = [one.seconds_to_target(target) for one in results_here]
+            found += _of_restricted(baseline, others, RESTRICTED_SECONDS, "simulated seconds", seconds, budget)
     return found
 
 
-def _of_last_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
-    first, result = baseline
-    values = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for _, one in [baseline, *others]]
-    words = f"test {result.measure_in_words}, mean of the last {metrics.LAST_ROUNDS} rounds"
+def equal_seconds(results: Sequence[Result]) -> float | None:
+    """Return the smallest total of simulated seconds of any run and seed; None without a clock or without any time."""
+    return min(float(one.seconds_spent[:, -1].min()) if one.has_clock else 0.0 for one in results) or None
+
+
+def with_equal_seconds(rows: Sequence[Row], results: Sequence[Result]) -> list[Row]:
+    """Return the rows with the test measure at the equal seconds of the runs under the same conditions."""
+    budgets = {
+        shared: equal_seconds([one for row, one in zip(rows, results) if row.conditions == shared])
+        for shared in {row.conditions for row in rows}
+    }
     return [
-        Pair(row.setting, row.optimizer, row.algo, first.algo, LAST_ROUNDS_MEASURE, words, None, None, None, compared)
+        row if (budget := budgets[row.conditions]) is None
+        else row._replace(equal_seconds=budget, at_equal_seconds=spread(_value_at(result, budget)))
+        for row, result in zip(rows, results)
+    ]  # fmt: skip
+
+
+def _value_at(result: Result, seconds: float) -> np.ndarray:
+    return metrics.value_at(result.measured[result.test_measure], result.seconds_spent, seconds)
+
+
+def _of_last_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
+    values = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for _, one in [baseline, *others]]
+    words = f"test {baseline[1].measure_in_words}, mean of the last {metrics.LAST_ROUNDS} rounds"
+    return _of_values(baseline, others, LAST_ROUNDS_MEASURE, words, values)
+
+
+def _of_equal_seconds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]], budget: float) -> list[Pair]:
+    values = [_value_at(one, budget) for _, one in [baseline, *others]]
+    words = f"test {baseline[1].measure_in_words} after {_short(budget)} simulated seconds"
+    return _of_values(baseline, others, EQUAL_SECONDS, words, values)
+
+
+def _of_values(
+    baseline: tuple[Row, Result],
+    others: Sequence[tuple[Row, Result]],
+    measure: str,
+    words: str,
+    values: Sequence[np.ndarray],
+) -> list[Pair]:
+    """Return the pairs of an uncensored measure; `values` are [seeds], the baseline's first."""
+    first, result = baseline
+    return [
+        Pair(row.setting, row.optimizer, row.algo, first.algo, measure, words, None, None, None, compared)
         for (row, _), compared in zip(others, _family(values, result.higher_is_better))
     ]
 
 
-def _of_restricted_rounds(baseline: tuple[Row, Result], others: Sequence[tuple[Row, Result]]) -> list[Pair]:
+def _of_restricted(
+    baseline: tuple[Row, Result],
+    others: Sequence[tuple[Row, Result]],
+    measure: str,
+    unit: str,
+    amounts: Sequence[np.ndarray],
+    horizon: float,
+) -> list[Pair]:
+    """Return the pairs of the amounts to the target, [seeds] each, the baseline's first."""
     first, result = baseline
-    target = result.config.run.target_accuracy
-    assert target is not None
-    horizon = max(row.rounds for row, _ in [baseline, *others])  # a callback may have ended some runs early
-    rounds = [one.rounds_to_target(target) for _, one in [baseline, *others]]
-    words = f"rounds to {result.target_in_words}, restricted to {horizon}"
-    shares = [float(statistics.share_arrived(one, horizon)) for one in rounds]
-    families = _family([statistics.restricted(one, horizon) for one in rounds], higher_is_better=False)
-    kind = (first.algo, RESTRICTED_ROUNDS, words, horizon)
+    words = f"{unit} to {result.target_in_words}, restricted to {_short(horizon)}"
+    shares = [float(statistics.share_arrived(one, horizon)) for one in amounts]
+    families = _family([statistics.restricted(one, horizon) for one in amounts], higher_is_better=False)
+    kind = (first.algo, measure, words, horizon)
     return [
         Pair(row.setting, row.optimizer, row.algo, *kind, share, shares[0], compared)
         for (row, _), share, compared in zip(others, shares[1:], families)
@@ -195,9 +253,17 @@ NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap 
 comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
 worse: the interval excludes zero and the test is significant. No other verdict implies that the strategies are equal.
 Restricted: a seed that never reaches the target counts all rounds."""
+NOTES_ON_SECONDS = """Simulated seconds are durations on the simulated devices, and include queries. The seconds that
+all runs have in common are the smallest total of any run and seed. The measure after these seconds is the mean over the
+last third of the rounds that fit, at most ten. N/A: for some seeds, no evaluated round fits. In a restricted mean, a
+seed that has not reached the target by then counts these seconds."""
 
 
-_MAY_FAIL = ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen")
+_MAY_FAIL = (
+    "rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen",
+    "seconds_to_target", "at_equal_seconds",
+)  # fmt: skip
+_TIMED = ("seconds_to_target", "seconds", "at_equal_seconds")
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:
@@ -243,6 +309,8 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         measure=result.measure_in_words,
         higher_is_better=result.higher_is_better,
         target_in_words=result.target_in_words,
+        seconds_to_target=until_target(result.seconds) if result.has_clock else None,
+        seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
     )
 
 
@@ -256,12 +324,16 @@ def as_csv(rows: Sequence[Row]) -> str:
     columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
     clocks = ["seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round"]
+    if has_clock(rows):
+        clocks.append("equal_seconds")
+    else:
+        spreads = [name for name in spreads if name not in _TIMED]
     found = {row.measure for row in rows}
     measure = found.pop().replace(" ", "_") if len(found) == 1 else "measure"
     for field in spreads:
-        name = f"{field}_{measure}" if field in ("final", "last_rounds") else field
+        name = f"{field}_{measure}" if field in ("final", "last_rounds", "at_equal_seconds") else field
         columns += [f"{name}_mean", f"{name}_sd"]
-        columns += [f"{name}_median", f"{name}_seeds_reached"] if name in _MAY_FAIL else []
+        columns += [f"{name}_median", f"{name}_seeds_reached"] if field in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
         cells = [row.setting, row.algo, row.optimizer, str(row.final.seeds), str(row.rounds)]
@@ -303,8 +375,14 @@ def document(
     parts.append(tables(rows, titles, differences))
     if failed:
         parts.append("Failed runs, not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
-    notes = [NOTES, NOTES_ON_PAIRS] if any(differences.values()) else [NOTES]
-    return "\n\n".join([*parts, *notes]) + "\n"
+    parts += [NOTES, *([NOTES_ON_SECONDS] if has_clock(rows) else [])]
+    parts += [NOTES_ON_PAIRS] if any(differences.values()) else []
+    return "\n\n".join(parts) + "\n"
+
+
+def has_clock(rows: Sequence[Row]) -> bool:
+    """Return whether any run simulates time."""
+    return any(row.seconds is not None for row in rows)
 
 
 def tables(rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[str, str]) -> str:
@@ -331,6 +409,7 @@ def by_optimizer(rows: Sequence[Row]) -> str:
             f"MB down until {share}": ("megabytes_down_to_target", 1),
             f"MB up until {share}": ("megabytes_up_to_target", 1),
         }
+        numbers |= {f"seconds to {share}": ("seconds_to_target", 1)} if has_clock(rows) else {}
     optimizers = list(dict.fromkeys(row.optimizer for row in rows))
     found = {(row.algo, row.optimizer): row for row in rows}
     parts = []
@@ -364,12 +443,20 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         found |= {
             f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
             "median": [_median(row.rounds_to_target) for row in rows],
-            f"MB down until {share}": [_megabytes(row.megabytes_down_to_target) for row in rows],
-            f"MB up until {share}": [_megabytes(row.megabytes_up_to_target) for row in rows],
+            f"MB down until {share}": [_amount(row.megabytes_down_to_target) for row in rows],
+            f"MB up until {share}": [_amount(row.megabytes_up_to_target) for row in rows],
         }
+        if has_clock(rows):
+            found[f"seconds to {share}"] = [_amount(row.seconds_to_target) for row in rows]
+    timed = {"simulated seconds": [_amount(row.seconds) for row in rows]} if has_clock(rows) else {}
+    budgets = {row.equal_seconds for row in rows if row.equal_seconds is not None}
+    for budget in budgets:  # at most one; unfinished rows have none
+        heading = f"test {rows[0].measure} after {_short(budget)} s"
+        timed[heading] = [_mean_and_deviation(row.at_equal_seconds, 4) for row in rows]
     return found | {
-        "MB down": [_megabytes(row.megabytes_down) for row in rows],
-        "MB up": [_megabytes(row.megabytes_up) for row in rows],
+        "MB down": [_amount(row.megabytes_down) for row in rows],
+        "MB up": [_amount(row.megabytes_up) for row in rows],
+        **timed,
         "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
         "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
         "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
@@ -392,8 +479,8 @@ def _mean_and_deviation(value: Spread | None, digits: int) -> str:
     return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
 
 
-def _megabytes(value: Spread | None) -> str:
-    """Format megabytes with one decimal; below 1 MB with two significant digits, for small models."""
+def _amount(value: Spread | None) -> str:
+    """Format megabytes or seconds with one decimal; below 1 with two significant digits, for small models."""
     small = value is not None and value.reached == value.seeds and 0 < value.mean < 1
     return _mean_and_deviation(value, 1 - math.floor(math.log10(value.mean)) if value and small else 1)
 

@@ -11,7 +11,7 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
-from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread
+from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread, has_clock
 from fedjax_sel.reporting.plots import Style, save, styles_of
 from fedjax_sel.runs.records import Result
 
@@ -240,46 +240,54 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
     )  # fmt: skip
 
 
-LOGARITHMIC_ABOVE = 5.0  # ratio of the largest to the smallest total of megabytes
+LOGARITHMIC_ABOVE = 5.0  # ratio of the largest to the smallest total of megabytes or seconds
+X_LABELS = {  # by file name
+    "round": "round",
+    "megabytes_down": "megabytes down",
+    "megabytes_up": "megabytes up",
+    "seconds": "simulated seconds",
+}
 
 
-def costs_differ_much(results: Sequence[Any], bytes_moved: str) -> bool:
-    """Return whether the runs' total megabytes differ so much that a linear axis would hide the cheapest run."""
-    totals = [getattr(result.ledger, bytes_moved).sum(axis=1).mean() for result in results]
-    return max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
+def costs_differ_much(results: Sequence[Any], over: str) -> bool:
+    """Return whether the runs' totals differ so much that a linear axis would hide the cheapest run."""
+    totals = [_x_of(result, over)[-1] for result in results]
+    return over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
 
 
-def draw_measure(bytes_moved: str | None, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """Return a painter of the task's measure over rounds, or over cumulative megabytes of a ledger field."""
+def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
+    """Return a painter of the task's measure over a key of `X_LABELS`, cumulative."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         highest = largest_of(panel)
         for row, result in zip(panel.rows, panel.results):
-            curve = curve_of(result, bytes_moved)
+            curve = curve_of(result, over)
             if curve is not None:
                 plots.draw_band(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
         if logarithmic:
             axis.set_xscale("log")
-            axis.set_xlim(left=logarithmic_start(panel.results, bytes_moved))
+            axis.set_xlim(left=logarithmic_start(panel.results, over))
         target = panel.rows[0].target_accuracy
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-        name_axes(axis, *labels_of(panel, bytes_moved))
+        name_axes(axis, *labels_of(panel, over))
 
     return paint
 
 
-def curve_of(result: Any, bytes_moved: str | None) -> Curve | None:
-    """Return a run's test measure over rounds or megabytes; None if no round has a value for all seeds."""
+def curve_of(result: Any, over: str) -> Curve | None:
+    """Return a run's test measure over rounds or an amount; None if no round has a value for all seeds."""
     values = np.asarray(result.measured[result.test_measure], np.float64)
     measured = ~np.isnan(values).any(axis=0)
-    return Curve(_x_of(result, bytes_moved)[measured], values[:, measured]) if measured.any() else None
+    return Curve(_x_of(result, over)[measured], values[:, measured]) if measured.any() else None
 
 
-def _x_of(result: Any, bytes_moved: str | None) -> np.ndarray:
-    if bytes_moved is None:
+def _x_of(result: Any, over: str) -> np.ndarray:
+    if over == "round":
         return np.arange(1, result.num_rounds + 1.0)
-    return getattr(result.ledger, bytes_moved).cumsum(axis=1).mean(axis=0) / 1e6
+    if over == "seconds":
+        return result.seconds_spent.mean(axis=0)
+    return getattr(result.ledger, over.replace("megabytes", "bytes")).cumsum(axis=1).mean(axis=0) / 1e6
 
 
 def largest_of(panel: Panel) -> float:
@@ -287,15 +295,14 @@ def largest_of(panel: Panel) -> float:
     return 1.0 if "accuracy" in panel.rows[0].measure else np.inf
 
 
-def labels_of(panel: Panel, bytes_moved: str | None) -> tuple[str, str]:
+def labels_of(panel: Panel, over: str) -> tuple[str, str]:
     """Return the labels of the horizontal and the vertical axis."""
-    direction = {None: "round", "bytes_down": "megabytes down", "bytes_up": "megabytes up"}[bytes_moved]
-    return direction, f"test {panel.rows[0].measure}"
+    return X_LABELS[over], f"test {panel.rows[0].measure}"
 
 
-def logarithmic_start(results: Sequence[Any], bytes_moved: str | None) -> float:
+def logarithmic_start(results: Sequence[Any], over: str) -> float:
     """Return the start of a logarithmic axis: the earliest first round, or 1/100 of the smallest total if larger."""
-    xs = [_x_of(result, bytes_moved) for result in results]
+    xs = [_x_of(result, over) for result in results]
     return max(min(x[-1] for x in xs) / 100, min(x[0] for x in xs))
 
 
@@ -348,7 +355,7 @@ def name_axes(axis: Any, x: str, y: str) -> None:
 TITLE = 0.4  # height of a setting's heading, inches
 
 
-def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved: str | None, logarithmic: bool) -> Any:
+def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool) -> Any:
     """Return a figure with one panel per strategy; None if no setting has too many strategies for one panel."""
     many = [panel for panel in panels if wanted(panel.rows)]
     if not many:
@@ -357,16 +364,16 @@ def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], bytes_moved
     picture = figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
     places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
     for place, panel in zip(places.flat, many):
-        found = {row.algo: curve_of(result, bytes_moved) for row, result in zip(panel.rows, panel.results)}
+        found = {row.algo: curve_of(result, over) for row, result in zip(panel.rows, panel.results)}
         draw_multiples(
             place,
             {name: curve for name, curve in found.items() if curve is not None},
             styles,
             BASELINE,
-            labels_of(panel, bytes_moved),
+            labels_of(panel, over),
             headline(panel, PANEL[0] * COLUMNS),
             largest_of(panel),
-            logarithmic_start(panel.results, bytes_moved) if logarithmic else None,
+            logarithmic_start(panel.results, over) if logarithmic else None,
         )
     return picture
 
@@ -380,18 +387,22 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     styles = styles_of(row.algo for row in rows)
     measures = {row.measure for row in rows}
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
-    for name, moved in {"round": None, "megabytes_down": "bytes_down", "megabytes_up": "bytes_up"}.items():
-        path = folder / f"{measure}_by_{name}.png"
-        logarithmic = moved is not None and costs_differ_much(results, moved)
-        lines(panels, styles, draw_measure(moved, logarithmic), path)
-        each, picture = path.with_stem(f"{path.stem}_each"), draw_each_run(panels, styles, moved, logarithmic)
+    for over in X_LABELS:
+        shown = [panel for panel in panels if over != "seconds" or panel.results[0].has_clock]
+        if not shown:
+            continue
+        path = folder / f"{measure}_by_{over}.png"
+        logarithmic = costs_differ_much([one for panel in shown for one in panel.results], over)
+        lines(shown, styles, draw_measure(over, logarithmic), path)
+        each, picture = path.with_stem(f"{path.stem}_each"), draw_each_run(shown, styles, over, logarithmic)
         if picture is None:
             each.unlink(missing_ok=True)  # from an earlier call with more strategies
         else:
             save(picture, each)
     for painter in (selection_counts, clients_seen, gemd):
         lines(panels, styles, painter, folder / f"{painter.__name__}.png")
-    amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in ("rounds", "megabytes down", "megabytes up")}
+    units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
+    amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
     if any(row.target_accuracy is not None for row in rows):
         amounts_of(panels, styles, amounts, _to_target_label, folder / "to_target.png")
     else:

@@ -200,7 +200,7 @@ def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
 
 
 def curves(results: Mapping[str, Result], path: Path) -> None:
-    """Draw accuracy, loss and GEMD over rounds, and accuracy over megabytes moved.
+    """Draw accuracy, loss and GEMD over rounds, and accuracy over megabytes moved and over simulated seconds.
 
     Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
     With 100 rounds or more, a running mean over 2 % of the rounds is drawn over the faint raw mean.
@@ -212,6 +212,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     words = first.measure_in_words
     trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
     panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
+    panels += ["by seconds"] if first.has_clock else []
     columns = 2 if len(panels) <= 4 else 3
     figure = Figure(figsize=(5.2 * columns, 7.2), layout="constrained")
     axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
@@ -221,6 +222,7 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
         "test loss": ("test_loss", "test loss (nats)"),
         "GEMD": ("gemd", "GEMD of the cohort (lower: more diverse)"),
         "by megabytes": (test, f"test {words}"),
+        "by seconds": (test, f"test {words}"),
     }
     for axis, panel in zip(axes.flat, panels):
         name, label = measures[panel]
@@ -232,17 +234,21 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
             measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
             if not measured.any():
                 continue
-            moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
-            x = moved if panel == "by megabytes" else np.arange(1, result.num_rounds + 1)
+            x = np.arange(1.0, result.num_rounds + 1)
+            if panel == "by megabytes":
+                x = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
+            elif panel == "by seconds":
+                x = result.seconds_spent.mean(axis=0)
             highest = 1.0 if "accuracy" in name else np.inf
             draw_band(
                 axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results)
             )
-        axis.set_xlabel("megabytes moved, down and up" if panel == "by megabytes" else "round")
+        labels = {"by megabytes": "megabytes moved, down and up", "by seconds": "simulated seconds"}
+        axis.set_xlabel(labels.get(panel, "round"))
         axis.set_ylabel(label)
         axis.grid(alpha=0.25)
         target = next(iter(results.values())).config.run.target_accuracy
-        if target is not None and panel in ("test accuracy", "by megabytes"):
+        if target is not None and panel in ("test accuracy", *labels):
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
         axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:

@@ -28,7 +28,7 @@ from fedjax_sel.runs.interruption import Interruption, resume_advice
 from fedjax_sel.runs.progress import Reporter
 from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.run_files import Digests, Manifest
-from fedjax_sel.simulation import facts, layout, run
+from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
@@ -204,6 +204,7 @@ class Collector:
         steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
         self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
+        names = (*tasks.names(self._task).all, tasks.SECONDS)
         self._parts.append(
             Result(
                 config=self._config,
@@ -213,7 +214,7 @@ class Collector:
                 ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
-                measured={name: by_seed.measured[name] for name in tasks.names(self._task).all},
+                measured={name: by_seed.measured[name] for name in names if name in by_seed.measured},
                 higher_is_better=self._task.measure.higher_is_better,
             )
         )
@@ -295,7 +296,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
-        lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+        lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
         model, source = problem.model, problem.dataset.source
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)

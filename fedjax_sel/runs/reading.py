@@ -156,7 +156,7 @@ def so_far(path: Path) -> tuple[Result, int]:
     with -1, as for a round in which no client trained. The last rows have no digest yet, so they are not verified.
     """
     config = _config(path)
-    seeds, selected = len(config.run.seeds), config.selection.num_selected
+    seeds, selected = len(config.run.seeds), config.cohort_size
     try:
         text, cohorts = "", np.zeros((seeds, 0, selected), np.int32)
         with contextlib.suppress(FileNotFoundError):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from fedjax_sel import metrics
+from fedjax_sel import metrics, tasks
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
@@ -34,8 +34,9 @@ class Result:
             curves use, e.g. `test_accuracy` for classification. Next are `test_loss` (nats), and `train_accuracy` and
             `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of
             the worst tenth of clients. `gemd` is the group earth mover's distance of the reporting cohort members
-            (FL-DP3S Eq. 15), NaN without reports. The task's other test measures follow. Each column is also an
-            attribute, e.g. `result.test_accuracy`.
+            (FL-DP3S Eq. 15), NaN without reports. The task's other test measures follow. With `--timing`, the last
+            column is `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
+            `result.test_accuracy`.
         cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training.
         ledger: communication and computation counts.
         elapsed_seconds: wall-clock seconds since the first round, [rounds], without the rounds a killed process lost.
@@ -146,6 +147,20 @@ class Result:
         return metrics.rounds_to_target(self.measured[self.test_measure], target, self.higher_is_better)
 
     @property
+    def has_clock(self) -> bool:
+        """Whether the run simulates time, so that `seconds` is one of the measures."""
+        return tasks.SECONDS in self.measured
+
+    @property
+    def seconds_spent(self) -> np.ndarray:
+        """Simulated seconds from the start to the end of each round, float64 [seeds, rounds]."""
+        return np.cumsum(self.measured[tasks.SECONDS], axis=1, dtype=np.float64)
+
+    def seconds_to_target(self, target: float) -> np.ndarray:
+        """Return the simulated seconds until a target is reached, float [seeds]; NaN if no round reaches it."""
+        return metrics.amount_at_round(self.measured[tasks.SECONDS], self.rounds_to_target(target))
+
+    @property
     def num_rounds(self) -> int:
         """Number of completed rounds."""
         return self.cohorts.shape[1]
@@ -184,10 +199,14 @@ class Result:
             rows.append((f"final worst-decile {words}", metrics.last_measured(self.measured[worst_decile])))
         if (target := self.config.run.target_accuracy) is not None:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
+            if self.has_clock:
+                rows.append((f"seconds to {self.target_in_words}", self.seconds_to_target(target)))
         if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
             rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / 1e6))
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
+        if self.has_clock:
+            rows.append(("simulated seconds", self.seconds_spent[:, -1]))
         return rows
 
 

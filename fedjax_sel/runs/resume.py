@@ -28,15 +28,21 @@ from fedjax_sel.strategies.base import Strategy
 
 
 def depends_on_num_rounds(
-    strategy: Strategy, num_clients: int, num_selected: int, one: int, other: int, everyone_available: bool
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    one: int,
+    other: int,
+    everyone_available: bool,
+    has_clock: bool = False,
 ) -> bool:
     """Return whether any hook of a strategy compiles to a different program in a run of another length.
 
-    The lengths are `one` and `other`; `everyone_available` is as for `contract.traced`.
+    The lengths are `one` and `other`; the flags are as for `contract.traced`.
     """
 
     def programs(num_rounds: int) -> list[str]:
-        hooks = contract.traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        hooks = contract.traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
         texts = []
         for name, (function, shapes) in hooks.items():
             with enable_x64(name == "prepare"):  # as in a run
@@ -173,9 +179,9 @@ def _plans_ahead(problem: Problem, rounds: int) -> bool:
     config = problem.config
     if rounds == config.run.rounds:
         return False
-    sizes = config.partition.num_clients, config.selection.num_selected
+    sizes = config.partition.num_clients, config.cohort_size
     everyone = config.selection.available_share == 1
-    return depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone)
+    return depends_on_num_rounds(problem.strategy, *sizes, rounds, config.run.rounds, everyone, problem.law is not None)
 
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:

@@ -14,7 +14,7 @@ from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, parsing, plugins
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import Experiment, experiment_of
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
@@ -63,7 +63,7 @@ def label(name: str, values: dict[str, str]) -> str:
 
 
 def make_jobs(
-    settings: Mapping[str, Experiment | Config],
+    settings: Mapping[str, Experiment],
     algos: Sequence[str | Strategy],
     out: Path,
     subfolders: bool,
@@ -89,9 +89,7 @@ def make_jobs(
             place = (out / _folder_of(setting) if subfolders else out) / optimizer.folder
             for strategy in strategies:
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
-                has_value = not all(isinstance(one, str | Mapping) for one in changed.values())
-                base = experiment_of(experiment) if has_value else experiment
-                jobs.append(Job(setting, strategy.label, experiment_of(base.replace(**changed)), optimizer.label))
+                jobs.append(Job(setting, strategy.label, experiment.replace(**changed), optimizer.label))
     return jobs
 
 

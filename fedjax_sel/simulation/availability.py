@@ -1,19 +1,67 @@
 """Available clients, lost reports, and non-finite losses."""
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data.federation import Federation
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.state import Plan, RoundContext
+from fedjax_sel.timing import Clients
+
+
+def draw(federation: Federation, mode: Mode, seeds: Sequence[int], num_rounds: int) -> np.ndarray:
+    """Draw the clients that a mode makes available in each round, bool [S, T, N]; the federation is in host memory.
+
+    A round's draw depends on its number and the seed alone, so that a longer run has the same first rounds.
+    """
+    # The CPU draws for all devices: the cosine of another device may differ in its last bit.
+    with jax.default_device(jax_settings.cpu()):
+        streams = keys.streams(keys.roots(seeds, {})).availability
+        clients = Clients(*map(np.asarray, (federation.train_sizes, federation.label_counts)))
+        present = np.asarray(_draw(mode, num_rounds, clients, federation.timing, streams))
+    if not present.any():
+        raise UserError(
+            f"--available: {mode.name!r} makes no client available in {num_rounds} rounds; raise its probabilities "
+            "with --available-args"
+        )
+    return present
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _draw(mode: Mode, num_rounds: int, clients: Clients, timing: Any, streams: jax.Array) -> jax.Array:
+    """Return the mask of available clients, bool [S, T, N]."""
+
+    def of_replicate(clients: Clients, timing: Any, stream: jax.Array) -> jax.Array:
+        at_start = keys.of_round(stream, jnp.int32(keys.INITIALISATION))
+        chance = mode.of_clients(clients, timing, jax.random.fold_in(at_start, keys.ZONES))
+        shape = clients.sizes.shape
+
+        def step(before: jax.Array, round: jax.Array) -> tuple[jax.Array, jax.Array]:
+            now = jax.random.uniform(keys.of_round(stream, round), shape) < chance(round, before)
+            return now, now
+
+        return lax.scan(step, jnp.zeros(shape, bool), jnp.arange(num_rounds))[1]
+
+    return jax.vmap(of_replicate)(clients, timing, streams)
 
 
 def reachable(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
     """Return the mask of available clients, bool [S, N]; None if all are available.
 
-    An availability trace in the federation replaces the draw with probability `plan.available`.
+    A table of a mode, or an availability trace, in the federation replaces the draw with probability `plan.available`.
     """
+    if federation.present is not None:
+        return federation.present[:, round]
     num_replicates, num_clients = federation.starts.shape
     if federation.reachable is not None:
         return jnp.broadcast_to(federation.reachable[round], (num_replicates, num_clients))
@@ -44,8 +92,8 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
 def arrival_probability(context: RoundContext) -> jax.Array | float:
     """Return the probability that a client is available and its report arrives, float32 [S] or a scalar.
 
-    An availability trace has no known probability. The fraction of all examples held by available clients replaces it,
-    so that these clients represent all.
+    The server knows no probability under an availability trace or a mode. The fraction of all examples held by
+    available clients replaces it, so that these clients represent all.
     """
     share = None if context.available is None else context.plan.available
     reached = available_share(context) if share is None else share

@@ -15,12 +15,12 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, keys, ledger
+from fedjax_sel.simulation import availability, clock, keys, ledger
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.state import Bill, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
-from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Counts, Request
+from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
@@ -96,30 +96,13 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 `loss_change` combines several losses (`_loss_change`); the server evaluates `server_metrics` and `subset_loss`."""
 
 
-def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
-    """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = KINDS[request.kind]
-    if kind.evaluates == "part":
-        examples = examples_on(federation, request.option("on") or loss_on)
-        if request.option("batch_size"):
-            return jnp.minimum(examples, request.option("batch_size"))
-        return examples * (1 + facts.num_probes(request))
-    return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
-
-
-def examples_on(federation: Federation, part: str) -> jax.Array:
-    """Count the examples of each client on which a loss of this part of its data is measured, int32 [S, N]."""
-    if part == "all":
-        return federation.sizes
-    held = federation.holdout_sizes
-    return jnp.where((part == "holdout") & (held > 0), held, federation.train_sizes)
-
-
-def empty_bill(num_replicates: int, num_clients: int, num_requests: int) -> Bill:
-    """Return the bill of a round without requests."""
+def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: bool) -> Bill:
+    """Return the bill of a round without requests; `timed`: whether there is a clock."""
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
-    return Bill(no_clients, no_clients, jnp.zeros((num_replicates, num_requests), jnp.int32), *[zero] * 6)
+    answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
+    time = clock.no_time(num_replicates, num_clients) if timed else None
+    return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
 
 
 class Probe(NamedTuple):
@@ -129,10 +112,13 @@ class Probe(NamedTuple):
     took_part: jax.Array  # clients of the cohorts that trained, bool [S, K]
     reported: jax.Array  # clients whose report reached the server, bool [S, K]
     num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
+    cohorts: jax.Array  # client IDs, int32 [S, K]
+    work: jax.Array  # examples that each client of the cohort would train on, int32 [S, K]
 
 
-def add_probe(bill: Bill, probe: Probe, queried: jax.Array) -> Bill:
+def add_probe(context: RoundContext, bill: Bill, probe: Probe, queried: jax.Array) -> Bill:
     """Add the cost of a probe round: its cohort's training and uploads, and its model for each of `queried` [S, N]."""
+    bill = clock.add_probe(context, bill, probe.cohorts, probe.took_part, probe.work)
     return bill._replace(
         probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
         probe_models_up=bill.probe_models_up + probe.reported.sum(axis=1, dtype=jnp.int32),
@@ -185,6 +171,8 @@ def probe_round(context: RoundContext, number: int) -> Probe:
         took_part=took_part,
         reported=reported,
         num_examples=jnp.where(took_part, num_examples, 0).sum(axis=1, dtype=jnp.int32),
+        cohorts=cohorts,
+        work=num_examples,
     )
 
 
@@ -208,17 +196,6 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
 
 
-def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
-    """Return the number of floats in one client's answer to each request."""
-    counts = counts_of(model, num_classes)
-    return tuple(facts.floats(request, counts) for request in strategy.requests)
-
-
-def counts_of(model: Model, num_classes: int) -> Counts:
-    """Return the counts that determine the lengths of facts."""
-    return Counts(model.num_params, num_classes, model.profile_size)
-
-
 def output_layer(model: Model) -> OutputLayer | None:
     """Return the position of a model's output layer, as strategies read it."""
     return None if model.output_layer is None else OutputLayer(*model.output_layer)
@@ -226,7 +203,7 @@ def output_layer(model: Model) -> OutputLayer | None:
 
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """Return fact tables without any measurement."""
-    return protocol.empty_information(strategy, counts_of(model, num_classes), num_replicates, num_clients)
+    return protocol.empty_information(strategy, clock.counts_of(model, num_classes), num_replicates, num_clients)
 
 
 def measure(
@@ -250,14 +227,15 @@ def measure(
                 lambda state: state,
                 (info, bill),
             )
-    return info, bill
+    # The cohort's answers belong to its training, which `clock.time_cohort` times.
+    return info, bill if who == SELECTED else clock.end_exchange(bill)
 
 
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Measure the facts due before the first round; the first round bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
         info, bill = _serve(context, info, bill, position, None, None, None)
-    return info, bill
+    return info, clock.end_exchange(bill)
 
 
 def enter_training_losses(
@@ -286,6 +264,8 @@ def _serve(
         mask = jnp.ones(ids.shape, bool) if available is None else jnp.take_along_axis(available, ids, axis=1)
     if request.kind == "loss_change":
         values, bill = _loss_change(context, request, bill, ids, mask)
+    elif request.kind == "seconds":
+        values = clock.profiled(context, ids)
     else:
         values = _answers(context, request, context.carry.params, ids)
     return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
@@ -314,7 +294,9 @@ def _enter(
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
     clients_in = jax.vmap(partial(ledger.distinct, num_clients=num_clients))
     asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
-    work = jnp.where(asked, evaluated(request, context.federation, context.plan.loss_on), 0).sum(axis=1)
+    examples = clock.evaluated(request, context.federation, context.plan.loss_on)
+    work = jnp.where(asked, examples, 0).sum(axis=1)
+    bill = clock.add_query(context, bill, request, asked, examples)
     bill = bill._replace(
         asked=bill.asked | asked if kind.needs_model else bill.asked,
         trained=bill.trained | asked if kind.trains else bill.trained,
@@ -361,5 +343,5 @@ def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask)
         probed = probe_round(context, probe)
         after = before if request.option("restored", False) else _answers(context, as_loss, probed.params, ids)
         changes.append(after - before)
-        bill = add_probe(bill, probed, answered)
+        bill = add_probe(context, bill, probed, answered)
     return jnp.stack(changes, axis=-1), bill

@@ -66,6 +66,12 @@ def of_probe(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
 CANDIDATES = 2**30 - 1
 """Folded into the selection key of a round to draw its candidates."""
 
+JITTER = 2**30 - 1
+"""Folded into the availability key of a round to draw the jitter of its speeds."""
+
+ZONES = 2**30 - 2
+"""Folded into the availability key of the time before the first round to draw the clients' time zones."""
+
 PROBES = 2**30
 """Client number that stands for probe 0 in key derivation: above every real client ID."""
 

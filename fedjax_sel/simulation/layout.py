@@ -1,5 +1,6 @@
 """Layout of a run on the devices: seeds per group, clients per batch, and padding."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -13,12 +14,13 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking
-from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.simulation import client_table, evaluation
+from fedjax_sel.experiment import Experiment, checking
+from fedjax_sel.experiment.problem import Problem, pose
+from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
 from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.state import Plan
+from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
@@ -44,14 +46,20 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     config = problem.config
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
-    mesh = devices.make_mesh(seeds_at_once, config.selection.num_selected, _test_blocks(problem), wanted)
+    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, _test_blocks(problem), wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(
         problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.reachable
     )
     every = run.eval_every if eval_every is None else eval_every
-    return Layout(federation, _plan(problem, mesh, federation, seeds_at_once, every), seeds_at_once)
+    plan = _plan(problem, mesh, federation, seeds_at_once, every)
+    if problem.law is not None:
+        federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
+    if problem.mode is not None:
+        present: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
+        federation = federation._replace(present=present)
+    return Layout(federation, plan, seeds_at_once)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
@@ -94,7 +102,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     groups, devices_of_a_group = mesh.devices.shape
     at_once = config.run.cohort_batch
     if at_once is None:
-        share = -(-seeds_at_once // groups * config.selection.num_selected // devices_of_a_group)
+        share = -(-seeds_at_once // groups * config.cohort_size // devices_of_a_group)
         fits = (
             share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
@@ -126,7 +134,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         store=None,
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
-        num_selected=config.selection.num_selected,
+        num_selected=config.cohort_size,
+        clock=_clock(problem),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
@@ -136,6 +145,25 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
     return plan._replace(store=_store(problem, plan, seeds_at_once))
+
+
+def _clock(problem: Problem) -> Clock | None:
+    """Return the static configuration of simulated time; None without a clock."""
+    config = problem.config
+    if problem.law is None:
+        return None
+    return Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds)
+
+
+def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
+    """Return the mask of available clients in each round of a seed, bool [T, N]."""
+    problem = pose(experiment.replace(seeds=[seed], seeds_at_once=None, mesh=None))
+    host, plan, _ = lay_out(problem, 1)
+    streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
+    mask = jax.jit(jax.vmap(partial(availability.reachable, plan), (None, None, 0)))(host, streams, rounds)
+    if mask is None:
+        return np.ones((plan.num_rounds, problem.config.partition.num_clients), bool)
+    return np.array(mask[:, 0])
 
 
 COHORTS = 200  # random cohorts in the average

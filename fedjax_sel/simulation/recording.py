@@ -9,12 +9,11 @@ from jax import lax
 
 from fedjax_sel import metrics, tasks
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import evaluation, facts, keys, ledger, state
+from fedjax_sel.simulation import clock, evaluation, ledger, state
 from fedjax_sel.simulation.evaluation import Measured, TrainMetrics, evaluate, evaluator, server_examples
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.simulation.state import Bill, Cohort, Plan, Records, RoundContext, ServerStep, Trained
 from fedjax_sel.strategies.protocol import OutcomeReads
-from fedjax_sel.training import schedule
 
 
 def record(
@@ -58,7 +57,7 @@ def record(
     distinct = jax.vmap(lambda ids, mask: ledger.distinct(ids, mask, num_clients))
     trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
     evaluated = server_examples(plan, federation, 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1))
-    work = _examples_of_training(context)
+    work = clock.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
         measured=tasks.columns_of(
@@ -67,6 +66,7 @@ def record(
             train=(train.measures, train.loss),
             worst_decile=train.worst_decile,
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
+            seconds=clock.round_seconds(plan, cohort, bill, start),
         ),
         nonfinite=reports.mask & ~finite,
         faults=found,
@@ -77,20 +77,6 @@ def record(
             updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
         ),
     )
-
-
-def _examples_of_training(context: RoundContext) -> jax.Array:
-    """Count the examples that each client would process in this round's training, int32 [S, N]."""
-    work, sizes = context.plan.trainer.work, context.federation.train_sizes
-    if not work.varies:
-        return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
-
-    def examples_of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
-        key = keys.of_client(stream, context.round, client)
-        return schedule.num_examples(work, size, schedule.epochs(work, key))
-
-    each = jax.vmap(jax.vmap(examples_of, (None, 0, 0)), (0, None, 0))
-    return each(context.streams.training, jnp.arange(sizes.shape[1]), sizes)
 
 
 def _events(
@@ -111,7 +97,7 @@ def _events(
     in later rounds. Each client reports 0 to 2 `losses` with its update.
     """
     optimizer = plan.trainer.optimizer
-    on = facts.examples_on(federation, plan.loss_on)
+    on = clock.examples_on(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
     models_up = arrived + bill.probe_models_up + start.probe_models_up
 

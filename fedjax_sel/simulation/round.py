@@ -15,7 +15,7 @@ from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, client_table, facts, keys, state
+from fedjax_sel.simulation import availability, client_table, clock, facts, keys, state
 from fedjax_sel.simulation.availability import reachable
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.evaluation import Reports, evaluate_for_strategy, subsets
@@ -41,15 +41,20 @@ def one_round(
         federation: the clients' and the server's data.
         streams: random streams, [S] for each purpose.
     """
-    context = RoundContext(plan, federation, carry, streams, round, reachable(plan, federation, streams, round))
+    context = RoundContext(
+        plan, federation, carry, streams, round,
+        available=reachable(plan, federation, streams, round),
+        timing=clock.speeds(plan, federation.timing, streams, round),
+    )  # fmt: skip
 
     # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
     # strategy's state, its fact tables and the round's bill.
     cohort, selection_state = select(context)
+    reads = outcome_reads(context, cohort, selection_state)
+    cohort = clock.time_cohort(context, cohort, selection_state.bill, reads)
     selection_state = protocol.query_cohort(  # a lost report loses the cohort's answers too
         partial(facts.measure, context), selection_state, cohort.selection, cohort.reports.mask
     )
-    reads = outcome_reads(context, cohort, selection_state)
     weights = cohort_weights(context, cohort, selection_state)
     trained, sums = train_cohorts(context, cohort, weights, reads)
     selection_state = facts.enter_training_losses(context, selection_state, cohort.reports, trained.training_loss)
@@ -119,7 +124,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     ) -> tuple[Information, state.Bill]:
         return facts.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
 
-    bill = facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests))
+    bill = facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
     selection_state, (answer, candidates) = protocol.select(
         protocol.over_replicates(plan.strategy),
         serve,
@@ -140,7 +145,16 @@ def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: Select
     """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
     params, evaluation = carry.params.trained, carry.evaluation
-    return of_outcome(strategy, params, evaluation, context.round, known.state, known.info, cohort.selection)
+    return of_outcome(
+        strategy,
+        params,
+        evaluation,
+        context.round,
+        known.state,
+        known.info,
+        cohort.selection,
+        context.timing is not None,
+    )
 
 
 def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:
@@ -277,6 +291,7 @@ def learn(
         metrics=metrics,
         path_lengths=trained.path_lengths,
         subset_loss=subsets(plan, context.federation, averaged),
+        seconds=cohort.durations,
     )
     strategy = protocol.over_replicates(plan.strategy)
     selection_state = protocol.learn(strategy, selection_state, context.round, reports, outcome)

@@ -16,7 +16,7 @@ from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table, facts, keys, layout
+from fedjax_sel.simulation import client_table, clock, facts, keys, layout
 from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
@@ -76,7 +76,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     programs = []
     for place in range(0, len(run.seeds), seeds_at_once):
         own = slice(place, place + seeds_at_once)
-        tables = {name: getattr(host, name)[own] for name in fed.PER_REPLICATE}
+        tables = fed.of_seeds(host, own)
         federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
         if resumed is not None:
@@ -121,7 +121,7 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
     """Return the shapes and dtypes of the carry of one group of seeds."""
     host, plan, seeds_at_once = laid_out
-    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    tables = fed.of_seeds(host, slice(seeds_at_once))
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
     start = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
     inputs = (host._replace(**tables), roots)
@@ -168,7 +168,8 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         counts = (num_clients, plan.num_selected, plan.num_rounds, num_classes, model.num_params)
         importance = sizes / sizes.sum()
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained)
-        env = Env(*counts, sizes, importance, all_sizes, shapes, facts.output_layer(model))
+        timed = plan.clock is not None
+        env = Env(*counts, sizes, importance, all_sizes, shapes, facts.output_layer(model), timed)
         with contract.explained("init"):
             return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
@@ -184,7 +185,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests)),
+        start=facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
     )
     return jax.tree.map(_strongly_typed, carry), streams
 
@@ -201,7 +202,8 @@ def _measure_at_start(plan: Plan) -> Measure:
     """Return the jitted function that measures the facts due at the start; all groups of seeds share it."""
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-        context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None)
+        timing = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.INITIALISATION))
+        context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None, timing)
         return facts.measure_at_start(context, carry.info, carry.start)
 
     in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
@@ -314,7 +316,7 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     """
     laid_out = layout.lay_out(problem, seeds_at_once)
     host, plan, _ = laid_out
-    tables = {name: getattr(host, name)[:seeds_at_once] for name in fed.PER_REPLICATE}
+    tables = fed.of_seeds(host, slice(seeds_at_once))
     federation = host._replace(**tables)
     carry = shapes_of_group(problem, laid_out)
     images = devices.of_arrays(federation) - devices.of_arrays(tables)

@@ -18,13 +18,13 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import devices
-from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import facts as information
 from fedjax_sel.simulation import ledger
+from fedjax_sel.simulation.layout import lay_out
 from fedjax_sel.strategies import base, protocol
 from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy, keep_state
 from fedjax_sel.strategies.protocol import Keys, SelectionState
@@ -74,19 +74,21 @@ class _Stubs(NamedTuple):
 def of_problem(problem: Problem) -> Setting:
     """Return the setting of a run."""
     config = problem.config
-    file, share = problem.given.reachable, config.selection.available_share
+    table, share = problem.reachable, config.selection.available_share
+    if problem.mode is not None:
+        table = lay_out(problem, len(config.run.seeds)).federation.present
     return Setting(
         strategy=problem.strategy,
         model=problem.model,
         num_classes=problem.dataset.num_classes,
-        num_selected=config.selection.num_selected,
+        num_selected=config.cohort_size,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
-        available=(None if share == 1.0 else share) if file is None else float(file.mean()),
+        available=(None if share == 1.0 else share) if table is None else float(table.mean()),
     )
 
 
-def selection_seconds(experiment: Experiment | Config, budget_seconds: float = BUDGET_SECONDS) -> float:
+def selection_seconds(experiment: Experiment, budget_seconds: float = BUDGET_SECONDS) -> float:
     """Return the seconds per round that selection takes on this machine, all replicates together."""
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 

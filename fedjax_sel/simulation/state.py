@@ -16,6 +16,7 @@ from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Events
 from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
+from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.optimizers import Memory
@@ -78,9 +79,10 @@ class Plan(NamedTuple):
     loss_on: str  # part of a client's data that losses are measured on by default
     keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
     store: HostStore | None  # client table in host memory; None: on the devices
-    available: float | None  # probability that a client is available in a round; None: the federation has a trace
+    available: float | None  # probability that a client is available in a round; None: the federation has a table
     report_failure_rate: float  # probability that a report never reaches the server
-    num_selected: int  # K
+    num_selected: int  # clients that the strategy selects: K, or more with over-selection
+    clock: Clock | None  # simulated time; None: rounds have no duration
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never
@@ -108,6 +110,14 @@ class Bill(NamedTuple):
     examples_trained: jax.Array  # int32 [S]; excludes the training of `trained` and of the cohort
     examples_evaluated: jax.Array  # int32 [S]
     losses_replaced: jax.Array  # measured losses that were not finite, int32 [S]
+    time: "Time | None" = None  # simulated seconds of the queries; None without a clock
+
+
+class Time(NamedTuple):
+    """Simulated seconds of a round's queries so far, float32."""
+
+    busy: jax.Array  # seconds of each client's current exchange, zero for clients without one, [S, N]
+    elapsed: jax.Array  # seconds of the completed exchanges, [S]
 
 
 class Carry(NamedTuple):
@@ -142,6 +152,7 @@ class RoundContext(NamedTuple):
     streams: Streams
     round: jax.Array  # t, int32 scalar
     available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
+    timing: Timing | None = None  # the round's speed of each client, with jitter, leaves [S, N]; None without a clock
 
 
 class Cohort(NamedTuple):
@@ -150,6 +161,8 @@ class Cohort(NamedTuple):
     named: UncheckedIds  # as the strategy returned them
     selection: Selection  # its mask marks the clients that train
     reports: Selection  # the same clients; its mask marks those whose report reaches the server
+    durations: jax.Array | None = None  # seconds from the model's dispatch to the report, float32; None without a clock
+    seconds: jax.Array | None = None  # duration of the training phase, float32 [S]; None without a clock
 
 
 class Trained(NamedTuple):

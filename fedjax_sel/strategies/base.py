@@ -69,6 +69,7 @@ class Env:
     all_sizes: Any = None  # examples per client, including held-out ones, int32 [N]; None: no examples are held out
     params: Any = None  # shapes of the trained weights, a pytree like `outcome.updates`; None: not provided
     output_layer: OutputLayer | None = None  # None: the model has no such layer, or it is not provided
+    has_clock: bool = False  # whether `outcome.seconds` and the fact `seconds` exist
 
     def __post_init__(self):
         if self.all_sizes is None:
@@ -88,13 +89,15 @@ class Env:
         """Return the arrays as leaves and everything else as static data."""
         shapes, structure = jax.tree.flatten(self.params)
         counts = (self.num_clients, self.num_selected, self.num_rounds, self.num_classes, self.num_params)
-        return (self.sizes, self.importance, self.all_sizes), (counts, tuple(shapes), structure, self.output_layer)
+        static = (counts, tuple(shapes), structure, self.output_layer, self.has_clock)
+        return (self.sizes, self.importance, self.all_sizes), static
 
     @classmethod
     def tree_unflatten(cls, static, arrays):
         """Rebuild an Env from the output of `tree_flatten`."""
-        counts, shapes, structure, output_layer = static
-        return cls(*counts, *arrays, params=jax.tree.unflatten(structure, shapes), output_layer=output_layer)
+        counts, shapes, structure, output_layer, has_clock = static
+        params = jax.tree.unflatten(structure, shapes)
+        return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
 
 
 def _key(key: Any) -> Any:
@@ -242,6 +245,7 @@ class Outcome(NamedTuple):
     # minus the mean gradient along the client's local path. float32 [K]; None if the server does not provide it.
     path_lengths: Any = None
     subset_loss: Any = None  # mask [M, K] -> losses [M] of averages; calling it without a request is an error
+    seconds: Any = None  # from the model's dispatch to the client's report, float32 [K]; None without a clock
 
 
 def keep_state(state: State, *_: Any) -> State:

@@ -112,7 +112,14 @@ MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classe
 OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
 
 
-def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool) -> None:
+def check(
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
+) -> None:
     """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
 
     The strategy must have passed `requests` and `base.check`. `available` is None or bool [N].
@@ -122,7 +129,7 @@ def check(strategy: Strategy, num_clients: int, num_selected: int, num_rounds: i
             if not callable(getattr(strategy, name)):
                 kind = type(getattr(strategy, name)).__name__
                 raise BrokenContractError(f"`{name}` is of type {kind}; provide a function, or leave it out")
-        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
         state = table["prepare"][1][0]
         if strategy.candidates is not None:
             candidates(trace("candidates", table["candidates"]), num_clients)
@@ -145,7 +152,12 @@ def knows_inclusion(
 
 
 def traced(
-    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
 ) -> dict[str, Hook]:
     """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
     sizes = _shape((num_clients,), jnp.int32)
@@ -153,7 +165,7 @@ def traced(
     def init(key, sizes):
         counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
         shares = (sizes / sizes.sum()).astype(jnp.float32)
-        return strategy.init(key, Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER))
+        return strategy.init(key, Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock))
 
     key = jax.eval_shape(lambda: jax_settings.key(0))
     state = trace("init", (init, (key, sizes)))
@@ -162,7 +174,7 @@ def traced(
     arguments = (strategy, key, state, info, available)
     answer = trace("select", hooks(*arguments, None, None)["select"])
     selection(answer, num_selected)
-    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, num_selected))}
+    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, num_selected, has_clock))}
 
 
 def hooks(
@@ -185,7 +197,7 @@ def hooks(
     return table
 
 
-def outcome(strategy: Strategy, num_selected: int) -> Any:
+def outcome(strategy: Strategy, num_selected: int, has_clock: bool = False) -> Any:
     """Return the shapes of an Outcome for the stand-in model."""
     k, scalar = num_selected, _shape((), jnp.float32)
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
@@ -199,6 +211,7 @@ def outcome(strategy: Strategy, num_selected: int) -> Any:
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=_shape((k,), jnp.float32),
         subset_loss=protocol.subset_loss_placeholder(strategy, _shape((k,), jnp.float32)),
+        seconds=_shape((k,), jnp.float32) if has_clock else None,
     )
 
 

@@ -104,6 +104,7 @@ class Request(NamedTuple):
                          on the server's data, for Shapley values; free for clients. From SERVER, in every round.
                          subsets=M (default 1), the rows of the mask [M, K]; on: validation or test
       `update_norm`      Euclidean norm of the update of one local training, [N]; 1 float up
+      `seconds`          duration of one local training with both transfers, seconds, [N]; 1 float up; needs --timing
 
     Every client that answers receives the model once per round, except where noted. Requests of one kind share a table
     and must have the same options. `age` counts the rounds since a client's answer. SELECTED clients send their answers
@@ -141,8 +142,10 @@ class Kind(NamedTuple):
         extra_floats: floats that a client sends in addition to its entry.
         needs_model: whether a client must receive the model to answer.
         trains: whether a client trains to answer.
+        needs_clock: whether only a run with simulated time (`--timing`) can serve it.
         evaluates: the examples that a client evaluates to answer: the "part" named by the option `on` (once more per
             probe), "all" of its own, or "none".
+        passes: cost of evaluating one example, in forward passes; a backward pass costs two.
         is_loss: whether the values are losses; the server makes losses finite before a strategy reads them.
     """
 
@@ -155,7 +158,9 @@ class Kind(NamedTuple):
     extra_floats: int = 0
     needs_model: bool = True
     trains: bool = False
+    needs_clock: bool = False
     evaluates: Literal["part", "all", "none"] = "none"
+    passes: int = 1
     is_loss: bool = False
 
 
@@ -194,7 +199,7 @@ KINDS: Mapping[str, Kind] = {
         symbol="Q", evaluates="all",
     ),
     "gradient": Kind(
-        "gradient", lambda counts, request: (counts.num_params,), ANY_CLIENT, symbol="P", evaluates="all"
+        "gradient", lambda counts, request: (counts.num_params,), ANY_CLIENT, symbol="P", evaluates="all", passes=3
     ),
     "update": Kind(
         "local update", lambda counts, request: (counts.num_params,), (ALL, CANDIDATES), symbol="P", trains=True
@@ -211,6 +216,7 @@ KINDS: Mapping[str, Kind] = {
         {"subsets": int, "on": ("validation", "test")}, has_table=False, needs_model=False,
     ),
     "update_norm": Kind("length of the local update", _number, (ALL, CANDIDATES), trains=True),
+    "seconds": Kind("duration of one local training", _number, (ALL, CANDIDATES), trains=True, needs_clock=True),
 }  # fmt: skip
 """Append new kinds at the end: the conformance kit's random draws follow this order."""
 

@@ -23,8 +23,9 @@ Differs from the paper and its code:
 * preset="code" has the numbers of the public code. preset="paper" has the paper's: decay 0.98, cap 0.95, cut 0.95, and
   exclusion of clients selected more than 10 times. At most 30% of all clients, the most selected ones, are excluded,
   as in the code; they are still drawn if too few other clients are available.
-* The simulator has no clock. system="sizes" assumes that a client's duration is proportional to its examples, and that
-  T is a fixed quantile of the durations, without the pacer that adapts T. system="none" uses statistical utility only.
+* It does not use the simulated clock (`--timing`). system="sizes" assumes that a client's duration is proportional to
+  its examples, and that T is a fixed quantile of the durations, without the pacer that adapts T. system="none" uses
+  statistical utility only.
 * L_i is a round index, as in the code, so the bonus sqrt(0.1 ln t / L_i) is larger for older participations.
 * U_min and U_max are over explored, available clients. The code also includes the sizes of unexplored clients, and uses
   0.999 U_min. U_max - U_min is at least 1e-4, as in the code.

@@ -60,6 +60,7 @@ def of_outcome(
     state: Any,
     info: Information,
     selection: Selection,
+    has_clock: bool = False,
 ) -> OutcomeReads:
     """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.
 
@@ -84,6 +85,7 @@ def of_outcome(
         else ServerMetrics(shapes(evaluation), shapes(evaluation)),
         path_lengths=per_client,
         subset_loss=subset_loss_placeholder(strategy, per_client),
+        seconds=per_client if has_clock else None,
     )
     state, info, selection = shapes((state, info, selection))
     _, _, _, _, reads = fields_read(strategy.update, state, info, round, selection, outcome)

@@ -13,7 +13,6 @@ from fedjax_sel import metrics, statistics
 from studies.leaderboard.series import Series
 from studies.leaderboard.settings import BASELINE
 
-LAST_THIRD = 3  # average over the last third of the paid rounds; ten rounds may be too many if few are paid for
 LAST_SHARE = 0.2  # final share of the rounds in the worst-decile accuracy
 SHARES = (0.25, 0.5, 1.0)  # shares of the equal megabytes
 FEWEST = 0.05  # smallest plotted share of the equal megabytes; less pays for very few rounds
@@ -78,14 +77,11 @@ def paid_rounds(series: Series, megabytes: float, spent: np.ndarray | None = Non
         megabytes: communication budget, MB.
         spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
     """
-    return ((series.megabytes if spent is None else spent) <= megabytes * (1 + 1e-12)).sum(axis=1)
+    return metrics.paid_rounds(series.megabytes if spent is None else spent, megabytes)
 
 
 def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarray | None = None) -> np.ndarray:
-    """Return the test accuracy at a communication budget, [seeds].
-
-    It is the mean over the last third of the affordable rounds, at most ten. If rounds are expensive, few are
-    affordable, and a longer average would include early rounds with low accuracy.
+    """Return the test accuracy at a communication budget, [seeds]; see `metrics.value_at`.
 
     Args:
         series: series of a row.
@@ -93,11 +89,7 @@ def accuracy_at(series: Series, megabytes: float, guess: float, spent: np.ndarra
         guess: accuracy if the budget pays for no round.
         spent: cumulative communication after each round, MB [seeds, rounds]; None: download and upload.
     """
-    paid = paid_rounds(series, megabytes, spent)
-    values = np.asarray(series.test_accuracy, np.float64)
-    counted = np.minimum(-(-paid // LAST_THIRD), metrics.LAST_ROUNDS)
-    ends = zip(values, paid, counted)
-    return np.array([one[end - count : end].mean() if end else guess for one, end, count in ends])
+    return metrics.value_at(series.test_accuracy, series.megabytes if spent is None else spent, megabytes, guess)
 
 
 def curve(series: Series, megabytes: np.ndarray, guess: float) -> np.ndarray:

@@ -74,6 +74,7 @@ def torch_client():
     return client
 
 
+@pytest.mark.slow
 def test_facts():
     client, both = make(), (np.concatenate([INPUTS, HELD[0]]), np.concatenate([TARGETS, HELD[1]]))
     assert (client.num_examples, client.num_all_examples) == (7, 9)

@@ -77,6 +77,7 @@ def gaps(tmp_path_factory):
     return left_at_each_rename(SMALL, tmp_path_factory.mktemp("gaps"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [-4, -3, *(pytest.param(gap, marks=pytest.mark.slow) for gap in (*range(-15, -4), -2))])
 def test_a_run_that_was_killed_between_two_renames_is_completed(gaps, gap, tmp_path):
     """The last renames: cohorts, the last checkpoint and its manifest, weights, result.json, curves."""
@@ -165,6 +166,7 @@ fedjax_sel.run(fedjax_sel.Config.from_json(json.load(sys.stdin)))
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_exits_after_its_last_checkpoint(gaps, tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"))
     ended = subprocess.run([sys.executable, "-c", EXITS], input=json.dumps(config.to_json()), text=True, timeout=120)

@@ -68,6 +68,7 @@ def assert_kept(out):
     assert np.load(out / "cohorts.npy").shape[1] == told["rounds"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "both,number",
     [

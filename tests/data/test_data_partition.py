@@ -457,6 +457,7 @@ def test_the_preview_prints_and_draws(tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_preview_leaves_the_server_what_a_run_does(tmp_path, capsys):
     flags = ["--server-validation", "0.25", "--num-clients", "10", "--data-seed", "3", "--out", str(tmp_path / "a.png")]
     assert command_line.guarded(data.main, flags) == 0

@@ -70,6 +70,7 @@ def test_jpeg_records_are_said_to_be_lossy(prepared):
     assert data.load("tiny_jpeg", prepared).source == "TFDS 1.2.0, lossy JPEG records"
 
 
+@pytest.mark.slow
 def test_reading_prints_nothing(prepared):
     code = f"from fedjax_sel import data; data.load('tiny_grey', {str(prepared)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
@@ -390,6 +391,7 @@ def test_without_the_package_a_folder_that_nobody_named_gives_way(
         data.load("tiny_grey")
 
 
+@pytest.mark.slow
 def test_nothing_but_a_prepared_folder_needs_the_package(prepared, break_package):
     copied = data.load("tiny_grey", prepared)
     for package in ("tensorflow_datasets", "tensorflow_metadata", "array_record", "importlib_resources"):

@@ -7,6 +7,7 @@ import types
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedjax_sel.cli import data
 from tests.data import test_data_leaf as leaf
@@ -32,6 +33,7 @@ def fashion_mnist(root, train, download):
     return MapStyle([(RNG.integers(256, size=(28, 28), dtype=np.uint8), i % 10) for i in range(20 if train else 10)])
 
 
+@pytest.mark.slow
 def test_every_block_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("datasets", "torchvision", "torchvision.datasets"):

@@ -22,6 +22,7 @@ def test_resnet8_trains_under_every_strategy(algo):
     assert result.finished and (result.test_loss > 0).all() and result.model.num_params == 77_652
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name,rate", [("logistic", 0.5), ("lenet", 0.1)])
 def test_small_networks_learn(name, rate):
@@ -42,6 +43,7 @@ def test_what_plain_networks_lack_is_refused(changes):
         problem.pose(SMALL.replace(model="lenet", **changes))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("algo", ["fl_dp3s", "fedcor", "gpfl"])
 def test_the_mlp_sees_rows_of_a_table_as_it_sees_pictures(algo):
@@ -61,6 +63,7 @@ def test_the_mlp_sees_rows_of_a_table_as_it_sees_pictures(algo):
     np.testing.assert_array_equal(flat.cohorts, with_channels.cohorts)
 
 
+@pytest.mark.slow
 def test_the_mlp_sees_whole_numbers_and_predicts_numbers():
     rng = np.random.default_rng(0)
     inputs = rng.integers(0, 3, (120, 4))

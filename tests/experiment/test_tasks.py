@@ -59,6 +59,7 @@ def test_next_token_counts_what_is_not_padding():
         np.testing.assert_allclose(share[row], np.mean(right) if right else 0.0, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [slice(None), 1])
 def test_a_prediction_with_a_nan_is_not_right(broken):
     classes = np.array([0, 1, 2])

@@ -36,6 +36,7 @@ def experiment(**changes):
     return fedjax_sel.Experiment.of(**given | changes)
 
 
+@pytest.mark.slow
 def test_a_run_on_them_learns():
     found = fedjax_sel.run(experiment())
     assert found.finished and found.test_measure == "test_absolute_error"

@@ -75,6 +75,7 @@ def kept(tmp_path_factory):
 # ---- what comes out ----
 
 
+@pytest.mark.slow
 def test_a_result_is_named_after_its_task(kept):
     result, _ = kept
     assert list(result.measured) == [
@@ -89,6 +90,7 @@ def test_a_result_is_named_after_its_task(kept):
         _ = result.test_accuracy
 
 
+@pytest.mark.slow
 def test_the_folder_gives_the_same_with_its_weights(kept):
     result, out = kept
     for again in (fedjax_sel.load(str(out)), fedjax_sel.run(of(names={"model": "net-1"}), out=str(out))):
@@ -117,6 +119,7 @@ def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, 
     assert (again.params["Dense_1"]["kernel"] != kept[0].params["Dense_1"]["kernel"]).any()
 
 
+@pytest.mark.slow
 def test_weights_of_fewer_rounds_do_not_outlive_the_run_that_went_on(kept, tmp_path, monkeypatch):
     """A process that dies between the last rounds and their weights leaves those of no other round."""
     out = shutil.copytree(kept[1], tmp_path / "run")
@@ -146,6 +149,7 @@ def test_weights_find_their_places_by_name():
         checkpoint.like(Weights(own.trained[:11], ()), read)
 
 
+@pytest.mark.slow
 def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):
     out = shutil.copytree(kept[1], tmp_path / "run")
     content = (out / "params.npz").read_bytes()
@@ -187,6 +191,7 @@ def test_a_table_for_pandas(kept):
 # ---- batch statistics ----
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", pytest.param("scaffold", marks=pytest.mark.slow)])
 def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
@@ -204,6 +209,7 @@ def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer)
         np.testing.assert_allclose(after.carried["batch_stats"]["BatchNorm_0"][name][0], new, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_running_variances_stay_positive_where_a_cohort_weighs_more_than_everybody():
     parts = [list(range(60)), *(list(range(first, 100, 4)) for first in range(60, 64))]
     narrow = Dataset.from_arrays(train=(X[:100] / 10, Y[:100]), test=(X[100:] / 10, Y[100:]))
@@ -213,6 +219,7 @@ def test_running_variances_stay_positive_where_a_cohort_weighs_more_than_everybo
     assert (variance > 0).all() and np.isfinite(result.test_loss).all()
 
 
+@pytest.mark.slow
 def test_a_model_that_says_how_it_lies_on_devices_is_one_that_does_not():
     class Laid(nn.Module):
         boxed: bool
@@ -251,6 +258,7 @@ def test_named_parts_as_values_give_the_same_bits():
     jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
 
 
+@pytest.mark.slow
 def test_functions_are_models():
     made = models.from_functions(
         lambda key: {"w": 0.1 * jax.random.normal(key, (6,))}, lambda params, x: x @ params["w"], name="line"
@@ -338,6 +346,7 @@ class Watcher:
         self.seen.append(("end", result.num_rounds))
 
 
+@pytest.mark.slow
 def test_callbacks_change_nothing_and_see_everything(kept):
     watcher = Watcher()
     result = fedjax_sel.run(of(), callbacks=watcher)
@@ -357,6 +366,7 @@ def test_a_callback_that_raises_ends_the_run_which_goes_on_later(kept, tmp_path)
     np.testing.assert_array_equal(result.test_loss, kept[0].test_loss)
 
 
+@pytest.mark.slow
 def test_a_target_ends_a_run(kept, tmp_path):
     target = float(kept[0].test_absolute_error[0, 0])
     result = fedjax_sel.run(of(rounds=9), callbacks=[callbacks.StopAtTarget(target)])
@@ -393,6 +403,7 @@ def test_an_availability_that_reaches_no_client():
         problem.pose(of(available=there, rounds=3))
 
 
+@pytest.mark.slow
 def test_a_target_that_was_reached_before_a_run_went_on(tmp_path):
     class Reached:
         def __init__(self, *rounds):
@@ -417,6 +428,7 @@ def test_a_target_that_was_reached_before_a_run_went_on(tmp_path):
     np.testing.assert_array_equal(behind.losses, early.test_loss)
 
 
+@pytest.mark.slow
 def test_a_target_that_was_reached_ends_every_later_start_at_once(tmp_path):
     settings, out = {"names": {"model": "net-1"}}, str(tmp_path / "run")
     first, again = (
@@ -632,6 +644,7 @@ def test_a_task_of_its_own_whose_loss_is_of_rates_or_chances_is_taken():
     problem.pose(of_a_column(chance, measures=(tasks.Measure("above", lambda p, t: p[:, 0] > t),)))
 
 
+@pytest.mark.slow
 def test_a_model_of_half_the_width_is_summed_in_float32(tmp_path):
     class Half(nn.Module):
         dtype: type = jnp.float32
@@ -676,6 +689,7 @@ def test_another_name_is_another_experiment(kept):
         fedjax_sel.run(of(names={"model": "net-2"}), out=str(kept[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "field,one,other",

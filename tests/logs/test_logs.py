@@ -64,6 +64,7 @@ class Kept(logs.Log):
         pass
 
 
+@pytest.mark.slow
 def test_rounds_that_were_not_written_there_are_written_when_a_run_goes_on(tmp_path):
     out, tool = tmp_path / "run", Kept(tmp_path / "run-log")
     tool.silent_in = 3
@@ -140,6 +141,7 @@ def test_a_tool_that_is_not_there_is_one_sentence(capsys):
     assert "--log" in error and "wandbb" in error and "trackio" in error and error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_no_tool_is_imported_before_it_is_asked_for():
     code = "import sys, fedjax_sel.logs, fedjax_sel.callbacks, fedjax_sel.cli.train as t; t.make_parser()\n"
     code += "print({'wandb', 'mlflow', 'trackio', 'tensorboardX'} & set(sys.modules))"

@@ -43,6 +43,7 @@ LEFT_TO_XLA = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("sides,channels,features,window,options", CASES + LEFT_TO_XLA)
@@ -105,6 +106,7 @@ def test_convolutions_inside_other_modules_and_a_function_of_ones_own():
         assert operations(Inner(own).apply, variables, x).count(" conv_general_dilated[") == 1
 
 
+@pytest.mark.slow
 def test_it_is_on_in_what_the_simulator_trains_and_can_be_turned_off():
     class Net(nnx.Module):
         def __init__(self, rngs):

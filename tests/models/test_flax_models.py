@@ -30,6 +30,7 @@ def of_resnet(channels, classes, features, blocks):
     return total + before * classes + classes
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "module,shape,expected",

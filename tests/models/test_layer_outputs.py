@@ -47,6 +47,7 @@ class Recurrent(nn.Module):
         return nn.Dense(3)(nn.RNN(nn.GRUCell(4))(x[..., None])[:, -1])
 
 
+@pytest.mark.slow
 def test_the_first_fully_connected_layer_is_the_default():
     variables = Net().init(KEY, X)
     output, layer = applied(Net(), variables, X)
@@ -56,12 +57,14 @@ def test_the_first_fully_connected_layer_is_the_default():
     np.testing.assert_array_equal(output, Net().apply(variables, X))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name,shape", [("block_1/Conv_0", (6, 5, 2)), ("block_1", (6, 10)), ("shared", (6, 4))])
 def test_a_layer_by_its_path(name, shape):
     output, layer = applied(Net(), Net().init(KEY, X), X, name)
     assert layer.shape == shape and output.shape == (6, 3)
 
 
+@pytest.mark.slow
 def test_a_layer_inside_a_scan_is_passed_over():
     variables = Recurrent().init(KEY, X)
     output, layer = jax.jit(lambda v: applied(Recurrent(), v, X))(variables)

@@ -16,6 +16,7 @@ SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2),
 MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "form,size,channels,features,side,batch",
@@ -44,6 +45,7 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
@@ -70,6 +72,7 @@ def test_a_pooled_convolution_is_one_that_pooling_follows(form, size, channels, 
         np.testing.assert_allclose(mine, other, atol=2e-5 * float(jnp.abs(other).max()))
 
 
+@pytest.mark.slow
 def test_equal_pixels_share_the_gradient_of_a_pooled_tile():
     tiles = jax.random.randint(jax.random.key(0), (4, 4, 300), 0, 3).astype(jnp.float32)  # two, three and four alike
     image = tiles.transpose(2, 0, 1)[..., None]
@@ -168,6 +171,7 @@ def test_dropout_rate_scale_and_independence(rate):
     np.testing.assert_array_equal(dropout.apply({}, x, False), x)
 
 
+@pytest.mark.slow
 def test_dropout_comes_before_the_activation_and_only_in_training():
     model = models.make("mlp", (4, 4, 1), 3, dropout=0.5)
     params = model.init(jax.random.key(0))

@@ -230,6 +230,7 @@ def test_a_part_that_only_training_makes_is_made():
     assert pure.apply(trained, carried, X, None, True)[0].shape == (6, 3)
 
 
+@pytest.mark.slow
 def test_it_works_with_weights_for_every_client():
     pure = from_linen(Regularised(), X)
     keys = jax.random.split(KEY, 3)

@@ -137,6 +137,7 @@ class Deep(nnx.Module):
         return x
 
 
+@pytest.mark.slow
 def test_a_layer_inside_a_transform_is_read_and_one_inside_a_scan_passed_over():
     pure = from_nnx(Deep, X)
     trained, carried = pure.init(KEY)

@@ -63,6 +63,7 @@ def test_bfloat16_rounds_factors_and_results_and_sums_in_more(product):
     assert abs(found - product(x, kernel)).max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 def test_convolutions_in_bfloat16_are_those_of_float32_up_to_rounding(form):
@@ -110,6 +111,7 @@ def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
 SAMPLE = ("fedcor", "fl_dp3s", "gpfl")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in strategies.names()]

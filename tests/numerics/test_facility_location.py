@@ -87,6 +87,7 @@ def test_a_duplicate_never_helps():
     np.testing.assert_array_equal(cost(distances, jnp.array([0, 4, 7])), cost(distances, jnp.array([0, 4])))
 
 
+@pytest.mark.slow
 def test_two_items_that_stand_for_each_other_are_a_tie():
     # Far from the cluster that is served first, each of a pair would leave the pair's own distance.
     keys = jax.random.split(jax.random.key(4), 4000)

@@ -120,6 +120,7 @@ def test_gains_are_the_predicted_decreases_and_bounded(seed):
     assert (np.abs(found) / alpha[picks] <= np.sqrt(p @ sigma @ p) * (1 + 1e-5)).all()  # Cauchy and Schwarz
 
 
+@pytest.mark.slow
 def test_conditioning_on_everybody_keeps_the_covariance_symmetric_and_positive():
     x, p, _, rng = instance(3, 5, 15)
     with enable_x64(True):
@@ -161,6 +162,7 @@ def test_one_of_each_group():
     np.testing.assert_array_equal(first, np.arange(5))  # without a key by index
 
 
+@pytest.mark.slow
 def test_figure_1_of_fedgp():
     position = np.arange(30)
     sigma = np.exp(-((position[:, None] - position) ** 2) / 25)
@@ -215,6 +217,7 @@ def test_likelihood_equals_the_dense_one(d, n):
             assert abs(single - expected) < 1e-6 * (weights @ (residuals**2).sum(axis=1)) / noise**2 + 1e-4
 
 
+@pytest.mark.slow
 def test_gradient_equals_finite_differences_and_automatic_ones():
     x, _, _, rng = instance(0, 4, 9)
     with enable_x64(True):
@@ -273,6 +276,7 @@ def test_fit_without_weight_or_with_a_broken_sample_keeps_the_embeddings():
     assert jnp.isfinite(huge).all() and not (huge == x).all()
 
 
+@pytest.mark.slow
 def test_many_clients_with_an_indefinite_rounded_matrix():
     rng = np.random.default_rng(0)
     x = jnp.asarray(rng.normal(size=(15, 1)) @ rng.normal(size=(1, 20_000)), jnp.float32)  # rank 1, eigenvalue 3e5
@@ -281,6 +285,7 @@ def test_many_clients_with_an_indefinite_rounded_matrix():
     assert jnp.isfinite(gradient).all()
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_closed_form_is_the_optimum_that_long_fits_approach(seed):

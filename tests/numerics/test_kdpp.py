@@ -44,6 +44,7 @@ def assert_law(counts, law):
     assert stats.chisquare(counts[possible], law[possible] * counts.sum()).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_samples_follow_the_determinant(seed):
     similarity = random_similarity(seed)
@@ -65,6 +66,7 @@ def test_identity_gives_uniform_subsets():
     assert_law(counts, np.full(len(SUBSETS), 1 / len(SUBSETS)))
 
 
+@pytest.mark.slow
 def test_duplicates_are_never_drawn_together():
     base = random_similarity(4, 4)
     kernel = np.block(
@@ -130,6 +132,7 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
     assert (np.asarray(values, np.float32) > 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("missing", [(), (1,), (0, 3, 6)])
 @pytest.mark.parametrize("deficient", [False, True])

@@ -84,6 +84,7 @@ def test_uniform_draws_from_many(many):
     assert (np.sort(picked[:, :3], axis=1) == [0, 2, 3]).all()
 
 
+@pytest.mark.slow
 def test_weighted_draws_from_many(many):
     weights = np.array([0.5, 0.0, 0.15, 0.3, 0.05])
     picked = drawn(lambda key: sampling.without_replacement(key, jnp.float32(weights), 2))

@@ -70,6 +70,7 @@ def test_equal_scores_are_ranked_at_random_and_larger_ones_first():
     np.testing.assert_array_equal(sampling.top_k(None, scores, 3), [1, 0, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [8, sampling.SORTED + 1])
 def test_zero_and_minus_zero_are_equal(size):
     scores = jnp.tile(jnp.array([0.0, -0.0], jnp.float32), size)[:size]
@@ -88,6 +89,7 @@ def test_draws_by_logits_keep_their_law_wherever_these_lie(shift):
     assert stats.chisquare(np.bincount(first, minlength=3), 6000 * expected / expected.sum()).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_of_many_items_the_same_are_drawn_by_logits():
     scores = jax.random.normal(jax.random.key(0), (sampling.SORTED + 1,)) * 1e6
     among = jnp.arange(sampling.SORTED + 1) % 3 != 0

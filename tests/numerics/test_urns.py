@@ -102,6 +102,7 @@ def test_pouring_clusters_equals_the_twins(n, k):
         assert_unbiased(masses, row, k)
 
 
+@pytest.mark.slow
 def test_a_large_client_has_whole_urns_to_itself():
     sizes = np.int32([1, 55, 30, 2, 12])  # K p = 0.05, 2.75, 1.5, 0.1, 0.6
     masses = np.asarray(clustering.pour_clusters(sizes, np.arange(5, dtype=np.int32), 5))
@@ -145,6 +146,7 @@ def test_realistic_sizes_are_kept_exactly():
     assert clustering.fitting(jnp.asarray(sizes), 100).tolist() == sizes.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [10**6, 10**8, 2 * 10**9])
 def test_sizes_that_would_overflow_are_scaled(largest):
     k, rng = 20, np.random.default_rng(0)

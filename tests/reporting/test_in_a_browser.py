@@ -70,6 +70,21 @@ def test_a_strategy_is_hidden_everywhere_at_once(shown):
 
 
 @pytest.mark.slow
+def test_with_a_clock_curves_go_over_simulated_seconds(chromium, tmp_path):
+    timed, plain = made_up.run("random", 0.6, seconds=3.0), made_up.run("random", 0.6)
+    (tmp_path / "page.html").write_text(
+        html.render([made_up.chapter([one]) for one in (timed, plain)]), encoding="utf-8"
+    )
+    chromium.errors.clear()
+    chromium.open(tmp_path / "page.html")
+    click(chromium, "[data-control=x][data-value='simulated seconds']")
+    ends = chromium.run(
+        "[...document.querySelectorAll('.plots.curves')].map(o => o.querySelector('.canvas').data.at(-1).x.at(-1))"
+    )
+    assert ends == [60, 20] and chromium.errors == []  # the setting without a clock stays over rounds
+
+
+@pytest.mark.slow
 def test_curves_go_over_rounds_megabytes_and_seconds(shown):
     opened = shown()
     ends = {}

@@ -31,6 +31,23 @@ def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(t
     assert not [*tmp_path.glob("*_each.png")]
 
 
+@pytest.mark.parametrize("seconds", [None, 2.0])
+def test_a_clock_adds_pictures_over_seconds(tmp_path, monkeypatch, seconds):
+    labels = []
+    monkeypatch.setattr(
+        comparison_plots, "save", lambda figure, path: labels.extend(one.get_xlabel() for one in figure.axes)
+    )
+    monkeypatch.setattr(plots, "save", lambda figure, path: labels.extend(one.get_xlabel() for one in figure.axes))
+    names = ("random", "fedcor")
+    results = [made_up.result(0.6, algo=name, seconds=seconds) for name in names]
+    comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, tmp_path)
+    plots.curves(dict(zip(names, results)), tmp_path / "curves.png")
+    timed = [label for label in labels if "seconds" in label and "milliseconds" not in label]
+    assert timed == (
+        [] if seconds is None else ["simulated seconds", "seconds to 50% test accuracy", "simulated seconds"]
+    )
+
+
 @pytest.fixture
 def drawn():
     rng = np.random.default_rng(0)
@@ -84,6 +101,7 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
     assert picture.mode == "P" and len(picture.getcolors()) <= plots.PNG_COLORS
 
 
+@pytest.mark.slow
 def test_a_small_file_has_the_colours_of_the_styles(drawn):
     figure, _ = drawn
     colors = [style.color for style in plots.styles_of(NAMES).values()]

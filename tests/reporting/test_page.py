@@ -141,6 +141,25 @@ def test_seconds_are_those_of_the_rounds_and_not_of_the_compiler():
     np.testing.assert_allclose(at["megabytes"], 2.0 * np.arange(1, 21))
 
 
+def test_with_a_clock_the_page_has_simulated_seconds():
+    runs = [made_up.run("random", 0.6, seconds=3.0), made_up.run("fedcor", 0.8, seconds=6.0)]
+    text = html.render([made_up.chapter(runs)])
+    first, second = numbers_of(text)["settings"][0]["runs"]
+    assert first["at"]["simulated seconds"] == [3.0 * place for place in range(1, 21)]
+    assert second["at"]["simulated seconds"][-1] == 120 and second["curves"]["seconds"]["mean"] == [6.0] * 20
+    (article,) = articles(text)
+    for words in (
+        "simulated seconds",
+        "seconds to 50%",
+        "test accuracy after 60 s",
+        "test accuracy after 60 simulated",
+    ):
+        assert words in article, words
+    without = html.render(made_up.chapters())
+    assert "simulated" not in "".join(articles(without))
+    assert all("simulated seconds" not in run["at"] for one in numbers_of(without)["settings"] for run in one["runs"])
+
+
 def test_points_of_a_long_run_are_means_of_blocks(monkeypatch):
     monkeypatch.setattr(content, "MOST_PLACES", 7)
     values = np.arange(40.0).reshape(2, 20)

@@ -40,6 +40,7 @@ def bands(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can_be(tmp_path, bands):
     results = [made_up.result(0.97), made_up.result(0.99, algo="fedcor")]
     rows = [comparison.row("s", name, result) for name, result in zip(("random", "fedcor"), results)]
@@ -54,6 +55,7 @@ def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can
                 assert (high <= made_up.CLIENTS).all()
 
 
+@pytest.mark.slow
 def test_a_single_seed_has_no_band(tmp_path, bands):
     result = made_up.result(0.9, seeds=1)
     comparison_plots.draw([comparison.row("s", "random", result)], [result], tmp_path)
@@ -61,6 +63,7 @@ def test_a_single_seed_has_no_band(tmp_path, bands):
     assert not bands
 
 
+@pytest.mark.slow
 def test_a_run_has_the_same_colour_in_its_own_picture(tmp_path, monkeypatch):
     drawn, plot = [], Axes.plot
     monkeypatch.setattr(Axes, "plot", lambda axis, *a, **named: drawn.append(named) or plot(axis, *a, **named))

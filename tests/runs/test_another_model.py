@@ -38,6 +38,7 @@ def folder(request, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model,words",
     [
@@ -55,6 +56,7 @@ def test_the_folder_of_another_model_of_that_name_is_refused(folder, model, word
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.slow
 def test_the_same_model_goes_on_and_fits(folder):
     result = run(folder, Line())
     assert result.finished and result.model is not None and result.weights is not None

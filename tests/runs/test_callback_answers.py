@@ -46,6 +46,7 @@ def test_methods_that_are_not_asked_answer_what_they_like():
         assert callbacks.call((Answers(True), Answers(np.zeros(2))), method) is False
 
 
+@pytest.mark.slow
 def test_an_array_ends_a_run():
     class Enough:
         def chunk(self, rounds, first):
@@ -62,6 +63,7 @@ class Interrupting:
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interruption_by_a_callback_loses_no_round(tmp_path):
     experiment = of(rounds=9, chunk=1, names={"model": "line-1"}, out=str(tmp_path / "run"))
     result = run_experiment(experiment, watching=[Interrupting()])

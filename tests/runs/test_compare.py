@@ -21,7 +21,7 @@ from fedjax_sel import UserError, tasks
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.experiment import problem
+from fedjax_sel.experiment import Experiment, problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
@@ -55,7 +55,7 @@ def test_settings_have_folders_of_their_own(tmp_path):
     }
     for names, sentence in cases.items():
         with pytest.raises(UserError, match=sentence):
-            jobs.make_jobs(dict.fromkeys(names, fedjax_sel.preset("quickstart")), ["random"], tmp_path, True)
+            jobs.make_jobs(dict.fromkeys(names, Experiment()), ["random"], tmp_path, True)
 
 
 def test_items_of_algos():
@@ -145,6 +145,18 @@ def compared(tmp_path_factory):
     code = command_line.guarded(compare.main, [*QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", str(out)])
     assert code == 0
     return out
+
+
+@pytest.mark.slow
+def test_a_comparison_with_a_clock_has_the_seconds_of_its_runs(capsys, tmp_path):
+    code, printed, _ = command(capsys, *QUICK, "--algos", "random", "afl", "--timing", "tiers", "--out", tmp_path)
+    assert code == 0 and "| simulated seconds |" in printed and "| seconds to 5% |" in printed
+    assert {path.name for path in tmp_path.glob("*.png")} == PICTURES | {"accuracy_by_seconds.png"}
+    seconds = {name: reading.load(tmp_path / name).seconds.sum(axis=1) for name in ("random", "afl")}
+    for (_, algo), row in table(tmp_path).items():
+        assert float(row["seconds_mean"]) == pytest.approx(seconds[algo].mean(), rel=1e-6)
+        least = min(one.min() for one in seconds.values())
+        assert float(row["equal_seconds"]) == pytest.approx(least, rel=1e-6)
 
 
 def test_every_run_has_a_folder_and_the_whole_a_table_and_pictures(compared):
@@ -250,6 +262,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     assert code == 2 and "learning_rate 0.05 in the folder, 0.1 given" in err
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
@@ -268,6 +281,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_pat
     assert list(table(out)) == [("quickstart", "fl_dp3s")]
 
 
+@pytest.mark.slow
 def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monkeypatch):
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
@@ -405,7 +419,7 @@ def test_a_plug_in_that_reads_what_it_does_not_buy_is_found_before_the_first_run
 
 def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(tmp_path, plugin):
     config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=2)
-    jobs = sweep.make_jobs({"here": config}, ["random", f"{plugin}:validated"], tmp_path / "out", False)
+    jobs = sweep.make_jobs({"here": Experiment(config)}, ["random", f"{plugin}:validated"], tmp_path / "out", False)
     checked = sweep.check(jobs)
     assert [one.job.config.data.server_validation for one in checked] == [0.05, 0.05]
     digests = [[part.digest() for part in one.problem.partitions] for one in checked]
@@ -420,7 +434,7 @@ def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(
 def test_seeds_may_take_turns_or_be_dealt_out_in_a_comparison(tmp_path, layout):
     """A first look at one seed, which neither divides, is not what is refused."""
     config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=4, **layout)
-    (checked,) = sweep.check(sweep.make_jobs({"here": config}, ["random"], tmp_path / "out", False))
+    (checked,) = sweep.check(sweep.make_jobs({"here": Experiment(config)}, ["random"], tmp_path / "out", False))
     assert checked.problem.config.run == checked.job.config.run and len(checked.job.config.run.seeds) == 4
 
 
@@ -550,6 +564,7 @@ def test_a_single_seed_has_no_deviation_and_no_target_no_columns():
     assert cells["final_accuracy_mean"] == "0.7"
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_name_the_measure_of_the_task(tmp_path):
     """Of a regression: nothing speaks of accuracy, and the target is no share."""
     found = made_up([[0.9, 0.4], [0.8, 0.3]], BYTES, COHORTS, target=0.5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import statistics, tasks
+from fedjax_sel import metrics, statistics, tasks
 from fedjax_sel.reporting import comparison
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation.ledger import Ledger
@@ -16,8 +16,11 @@ from fedjax_sel.simulation.ledger import Ledger
 NOISE = np.random.default_rng(3).normal(0, 0.004, 10)
 
 
-def made_up(last, target=0.6, rounds=12, arrival=None):
-    """A result whose mean over the last ten rounds is `last`, one a seed, and that reaches the target when told to."""
+def made_up(last, target=0.6, rounds=12, arrival=None, seconds=None):
+    """A result whose mean over the last ten rounds is `last`, one a seed, and that reaches the target when told to.
+
+    With a clock, each round takes `seconds`.
+    """
     last = np.asarray(last)
     config = fedjax_sel.preset("quickstart").replace(
         seeds=len(last), rounds=rounds, target_accuracy=target, num_clients=4, num_selected=2
@@ -28,9 +31,11 @@ def made_up(last, target=0.6, rounds=12, arrival=None):
             accuracy[seed, at - 1] = target
     ledger = Ledger(*(np.ones(accuracy.shape, np.int64) for _ in Ledger._fields))
     measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full(accuracy.shape, np.nan))
+    measured["test_accuracy"] = accuracy
+    if seconds is not None:
+        measured["seconds"] = np.full(accuracy.shape, seconds, np.float32)
     cohorts = np.zeros((*accuracy.shape, 2), np.int32)
-    seconds = np.arange(1.0, rounds + 1)
-    return Result(config, "made up", config.run.seeds, measured | {"test_accuracy": accuracy}, cohorts, ledger, seconds)
+    return Result(config, "made up", config.run.seeds, measured, cohorts, ledger, np.arange(1.0, rounds + 1))
 
 
 def paired(results, optimizers=None):
@@ -82,6 +87,60 @@ def test_rounds_to_a_target_are_restricted_to_all_rounds_and_fewer_are_better():
     assert pair.found.difference == np.mean(here) - np.mean([12 if at is None else at for at in there])
     assert pair.found.verdict == "better" and pair.found.high < 0
     assert "rounds to 60% test accuracy, restricted to 12" in comparison.by_conditions(pairs)["s"]
+
+
+def test_seconds_are_compared_as_rounds_are_within_what_the_fastest_run_takes():
+    here, there = [2, 3, 2, 2, 3, 2, 4, 2, 3, 2], [9, 8, None, 10, 9, None, 12, 7, 8, 9]
+    results = [
+        ("random", made_up(np.full(10, 0.3), arrival=there, seconds=1.0)),
+        ("slow", made_up(np.full(10, 0.4) + NOISE, arrival=here, seconds=2.5)),  # the first four rounds fit in 12 s
+    ]
+    rows, pairs = paired(results)
+    found = {one.measure: one for one in pairs}
+    assert list(found) == [
+        comparison.LAST_ROUNDS_MEASURE, comparison.RESTRICTED_ROUNDS,
+        comparison.EQUAL_SECONDS, comparison.RESTRICTED_SECONDS,
+    ]  # fmt: skip
+    seconds, equal = found[comparison.RESTRICTED_SECONDS], found[comparison.EQUAL_SECONDS]
+    assert (seconds.horizon, seconds.arrived, seconds.baseline_arrived) == (12.0, 1.0, 0.8)
+    expected = 2.5 * np.mean(here) - np.mean([12 if at is None else at for at in there])
+    assert seconds.found.difference == pytest.approx(expected)
+    base, slow = (metrics.value_at(one.test_accuracy, one.seconds_spent, 12.0) for _, one in results)
+    assert equal.found.difference == pytest.approx((slow - base).mean()) and equal.found.verdict == "better"
+    text = comparison.by_conditions(pairs)["s"]
+    assert "| test accuracy after 12 simulated seconds |" in text
+    assert "| simulated seconds to 60% test accuracy, restricted to 12 |" in text
+
+    rows = comparison.with_equal_seconds(rows, [result for _, result in results])
+    columns = comparison.columns(rows)
+    assert columns["simulated seconds"] == ["12.0 ± 0.0", "30.0 ± 0.0"]
+    assert columns["seconds to 60%"] == ["N/A (8 of 10 seeds)", "6.2 ± 1.8"]
+    assert columns["test accuracy after 12 s"][1].startswith(f"{slow.mean():.4f}")
+    first, second = csv.DictReader(io.StringIO(comparison.as_csv(rows)))
+    assert (first["seconds_to_target_mean"], first["seconds_to_target_seeds_reached"]) == ("N/A", "8")
+    assert (second["seconds_mean"], second["equal_seconds"]) == ("30", "12")
+    assert float(second["at_equal_seconds_accuracy_mean"]) == pytest.approx(slow.mean())
+    assert comparison.NOTES_ON_SECONDS in comparison.document(rows, {"s": "title"}, [], 2, "command")
+
+
+def test_without_a_clock_there_are_no_seconds():
+    results = [(name, made_up(np.full(10, 0.3))) for name in ("random", "other")]
+    rows, pairs = paired(results)
+    assert comparison.with_equal_seconds(rows, [result for _, result in results]) == rows
+    assert {one.measure for one in pairs} == {comparison.LAST_ROUNDS_MEASURE, comparison.RESTRICTED_ROUNDS}
+    page = comparison.document(rows, {"s": "title"}, [], 2, "command", comparison.by_conditions(pairs))
+    assert "simulated" not in page and "seconds to" not in page
+    assert [name for name in comparison.as_csv(rows).splitlines()[0].split(",") if "seconds" in name] == [
+        "compilation_seconds", "selection_seconds_per_round",
+    ]  # fmt: skip
+
+
+def test_where_no_round_fits_the_equal_seconds_there_is_no_value():
+    results = [(name, made_up(np.full(10, 0.3), target=None, seconds=one)) for name, one in (("a", 1.0), ("b", 20.0))]
+    rows, pairs = paired(results)
+    assert pairs[-1].measure == comparison.EQUAL_SECONDS and pairs[-1].found is None
+    rows = comparison.with_equal_seconds(rows, [result for _, result in results])
+    assert comparison.columns(rows)["test accuracy after 12 s"] == ["0.3000 ± 0.0000", "N/A (0 of 10 seeds)"]
 
 
 @pytest.mark.parametrize("seeds,strategies,least", [(5, 1, 6), (6, 2, 7)])

@@ -69,6 +69,7 @@ def test_numbers_out_of_range(options, words):
         EarlyStopping(**options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name,words", [("test_los", "did you mean 'test_loss'"), ("train_loss", "is not measured")])
 def test_a_measure_that_is_not_taken(name, words):
     with pytest.raises(UserError, match=f"^measure: .*{words}"):
@@ -92,6 +93,7 @@ def every_round():
     return result, kept.after
 
 
+@pytest.mark.slow
 def test_each_seed_gets_its_best_weights(every_round, tmp_path):
     whole, after = every_round
     stop, out = EarlyStopping(4, measure="test_loss", restore_best=True), tmp_path / "run"
@@ -109,6 +111,7 @@ def test_each_seed_gets_its_best_weights(every_round, tmp_path):
     np.testing.assert_array_equal(going_on.test_loss, whole.test_loss)
 
 
+@pytest.mark.slow
 def test_a_damaged_file_of_best_weights_is_one_sentence(tmp_path):
     config = SMALL.replace(rounds=4, out=str(tmp_path / "run"), checkpoint_every=1)
     fedjax_sel.run(config.replace(rounds=8), callbacks=[EarlyStopping(9, restore_best=True), StopAtTarget(1e-6)])
@@ -126,6 +129,7 @@ def test_weights_of_another_structure_are_rejected():
         fedjax_sel.run(SMALL.replace(rounds=1), callbacks=Wrong())
 
 
+@pytest.mark.slow
 def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_path):
     ended, stopped = tmp_path / "ended", tmp_path / "stopped"
     result = fedjax_sel.run(SMALL, out=str(ended), callbacks=StopAtTarget(1e-6))
@@ -149,6 +153,7 @@ def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_p
         fedjax_sel.load(stopped, weights="last")
 
 
+@pytest.mark.slow
 def test_a_comparison_takes_callbacks_and_returns_weights(tmp_path):
     config = SMALL.replace(rounds=6)
     first = fedjax_sel.run_comparison(["random", "oort"], config, out=tmp_path, callbacks=StopAtTarget(1e-6))
@@ -159,6 +164,7 @@ def test_a_comparison_takes_callbacks_and_returns_weights(tmp_path):
     assert again.finished and again.model is not None and fedjax_sel.per_client(again)["loss"].shape == (2, 10)
 
 
+@pytest.mark.slow
 def test_a_run_takes_logs(tmp_path, monkeypatch):
     seen = []
 

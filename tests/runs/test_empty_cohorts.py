@@ -24,6 +24,7 @@ def run(tmp_path_factory):
     return out, fedjax_sel.run(SMALL.replace(out=str(out)), progress=True)
 
 
+@pytest.mark.slow
 def test_an_empty_cohort_is_not_measured(run):
     _, result = run
     empty = (result.cohorts < 0).all(axis=2)
@@ -33,6 +34,7 @@ def test_an_empty_cohort_is_not_measured(run):
     assert np.isfinite(result.test_accuracy).all()
 
 
+@pytest.mark.slow
 def test_its_cell_is_empty_and_is_read_back_as_nan(run):
     out, result = run
     with (out / "metrics.csv").open() as file:
@@ -73,6 +75,7 @@ def drawn(monkeypatch):
     return lines
 
 
+@pytest.mark.slow
 def test_pictures_leave_it_out(run, tmp_path, drawn):
     _, result = run
     rounds = np.flatnonzero(~np.isnan(result.gemd).all(axis=0)) + 1

@@ -109,6 +109,7 @@ def archive(run):
 DAMAGES = [edited, doubled, of_another_seed, of_one_seed, longer, without_bytes, archive]
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("known", ["both", "result.json", "checkpoints"])
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -131,6 +132,7 @@ def test_files_that_are_not_what_they_were_are_refused(here, capsys, damage, kno
     assert bytes_of(here / "out") == before
 
 
+@pytest.mark.slow
 def test_rounds_that_are_missing_are_not_made_up_for_without_a_checkpoint(here, capsys):
     without_rounds(here / "out" / "random")
     code, _, error = command(capsys, report.main, "out/random")
@@ -175,6 +177,7 @@ def test_the_rounds_of_an_interrupted_run_are_checked_too(here):
         reading.load(run)
 
 
+@pytest.mark.slow
 def test_other_data_under_the_same_name_are_refused(here, capsys):
     message = "used different data (the SHA-256 of the images and labels differs)"
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("B"), "--out", "out/random")
@@ -208,6 +211,7 @@ def test_data_that_cannot_be_read_are_not_taken_for_the_same(here, capsys):
     assert code == 0 and "| random |" in printed
 
 
+@pytest.mark.slow
 def test_runs_of_one_table_must_be_of_the_same_data(here, capsys):
     """As if the second had been run with --data-dir B: its own files are whole."""
     code, printed, _ = command(capsys, report.main, "out/random", "out/oort")

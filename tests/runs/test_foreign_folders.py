@@ -72,6 +72,7 @@ FILES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("name,damage", [(name, damage) for name in FILES for damage in FILES[name]])
 def test_a_report_neither_waits_nor_breaks(run, tmp_path, capsys, monkeypatch, name, damage):

@@ -58,6 +58,7 @@ class StopAt:
         return first + rounds.num_rounds >= self.rounds
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "changes,then,on",
@@ -78,6 +79,7 @@ def test_what_becomes_of_a_run_that_ended_early(tmp_path, changes, then, on):
     assert seen == [first.num_rounds if on else 0]
 
 
+@pytest.mark.slow
 def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"))
     first = interrupted(config)
@@ -88,6 +90,7 @@ def test_what_becomes_of_a_run_without_checkpoints_of_its_own(tmp_path):
     assert never == "without --resume never the same command resumes from the last checkpoint (runs/x)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", [False, True])
 def test_a_signal_ends_a_script_and_leaves_the_result(tmp_path, last):
     """Also one that comes while the last rounds are computed: the script's next run must not start."""
@@ -103,6 +106,7 @@ def test_a_signal_ends_a_script_and_leaves_the_result(tmp_path, last):
         assert caught.value.code == 128 + number and caught.value.result.finished == last
 
 
+@pytest.mark.slow
 def test_a_second_signal_leaves_no_result():
     class Twice(Impatient):
         def chunk(self, rounds, first):
@@ -114,6 +118,7 @@ def test_a_second_signal_leaves_no_result():
     assert caught.value.result is None
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_script_that_compares(tmp_path):
     with pytest.raises(SystemExit) as caught:
         fedjax_sel.run_comparison(["random", "oort"], SMALL, out=tmp_path, callbacks=[Impatient(signal.SIGTERM)])

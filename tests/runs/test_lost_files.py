@@ -102,6 +102,7 @@ def test_a_run_goes_on_without_what_only_describes_it(
     assert not list(unfinished.rglob("*.tmp")) and not list(unfinished.parent.glob("*aside*"))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["config.json", "data.json", "environment.json"])
 def test_nothing_is_written_before_all_was_read(unfinished, name, monkeypatch):
@@ -157,6 +158,7 @@ def continued(file):
         opened.write("3,99\n")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("damage", [removed, cut, emptied, continued])
 @pytest.mark.parametrize("after", [1, 2, 3])
@@ -191,6 +193,7 @@ def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_pa
     assert reading.load(tmp_path / "run").finished
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [7, pytest.param(0, marks=pytest.mark.slow)])
 def test_a_run_that_died_before_its_first_save_leaves_nothing_behind(whole, tmp_path, capsys, rows):
     out = died_early(whole, tmp_path, rows)
@@ -212,6 +215,7 @@ def died_early(whole, tmp_path, rows):
     return out
 
 
+@pytest.mark.slow
 def test_what_took_longer_or_was_saved_is_kept(whole, tmp_path):
     out = died_early(whole, tmp_path, 7)
     assert folder.holds_rounds(out) and not folder.is_worth_keeping(out)
@@ -262,6 +266,7 @@ def test_weights_of_a_run_that_died_before_it_could_tell_that_it_was_done(whole,
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
     from fedjax_sel.reporting import plots
 

@@ -50,6 +50,7 @@ def cell(monkeypatch):
     return shown
 
 
+@pytest.mark.slow
 def test_a_run_has_one_output_that_moves_and_standard_error_stays_empty(cell, capfd, tmp_path):
     result = fedjax_sel.run(SMALL, out=str(tmp_path / "run"), progress=True)
     (output,) = cell.outputs
@@ -93,11 +94,13 @@ def test_an_interrupted_cell_says_how_to_go_on(cell, capfd, tmp_path):
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_who_asks_for_no_progress_sees_none(cell, capfd):
     fedjax_sel.run(SMALL)
     assert cell.outputs == [] and capfd.readouterr() == ("", "")
 
 
+@pytest.mark.slow
 def test_outside_of_a_notebook_ipython_is_not_imported(capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, "IPython.display", None)
     fedjax_sel.run(SMALL, progress=True)

@@ -27,6 +27,7 @@ def result():
     return fedjax_sel.run(line(seeds=(3, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"seeds": 1}, {"seeds": 4, "seeds_at_once": 2}, {"data_seed": 9}, {"rounds": 7}])
 def test_the_clients_are_those_of_the_result(result, changes):
     usual = fedjax_sel.per_client(result, line(seeds=(3, 5)))
@@ -35,6 +36,7 @@ def test_the_clients_are_those_of_the_result(result, changes):
     np.testing.assert_array_equal(found["loss"], usual["loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes,words",
     [
@@ -52,6 +54,7 @@ def test_another_experiment_is_refused(result, changes, words):
     assert str(caught.value).endswith("; give the experiment of this result")
 
 
+@pytest.mark.slow
 def test_names_of_values_tell_them_apart_where_both_have_one(result):
     assert result.config.model.model == "value:"
     fedjax_sel.per_client(result, line(names={"model": "line-1"}))
@@ -60,6 +63,7 @@ def test_names_of_values_tell_them_apart_where_both_have_one(result):
         fedjax_sel.per_client(named, line(names={"model": "line-2"}))
 
 
+@pytest.mark.slow
 def test_the_share_that_the_server_kept_is_the_results():
     kept = fedjax_sel.run(line(server_validation=0.25))
     found = fedjax_sel.per_client(kept, line(algo="pow_d"))

@@ -1,5 +1,6 @@
 """Run folders side by side: those of one setting in one table, others apart."""
 
+import dataclasses
 import json
 import re
 
@@ -70,6 +71,18 @@ def strategies_in(text):
     return re.findall(r"^\| (\w+) \|", text, re.MULTILINE)
 
 
+def test_the_table_of_timed_runs_has_their_seconds(reported, monkeypatch):
+    def timed(path):
+        result = found(BASE.replace(out=str(path), **RUNS[path.name]))
+        return dataclasses.replace(result, measured=result.measured | {"seconds": np.full((1, BASE.run.rounds), 2.5)})
+
+    assert "seconds" not in reported("random", "fl_dp3s")[0]
+    monkeypatch.setattr(reading, "load", timed)
+    out, _ = reported("random", "fl_dp3s")
+    assert "| rounds to 50% test accuracy | seconds to 50% test accuracy |" in out
+    assert "| simulated seconds |" in out and out.count(f"| {2.5 * BASE.run.rounds:.1f} |") == 2
+
+
 def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     out, pictures = reported("random", "fl_dp3s")
     assert pictures == ["curves.png"]
@@ -77,11 +90,13 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert strategies_in(out) == ["random", "fl_dp3s"]
 
 
+@pytest.mark.slow
 def test_who_is_looked_at_less_often_reaches_a_target_later_and_stands_apart(reported):
     out, pictures = reported("random", "seldom")
     assert len(pictures) == 2 and out.count("##") == 2 and "eval_every 2, not 1" in out
 
 
+@pytest.mark.slow
 def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(reported):
     out, pictures = reported("random", "fast", "fl_dp3s", "gpfl")
     assert pictures == ["curves-1.png", "curves-2.png", "curves-3.png"]

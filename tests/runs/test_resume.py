@@ -152,6 +152,7 @@ def test_never_sets_aside_and_starts_again(whole, unfinished, tmp_path):
     assert bytes_of(tmp_path / "run.aside-1") == before
 
 
+@pytest.mark.slow
 def test_a_link_stays_and_what_it_leads_to_is_set_aside(unfinished, tmp_path):
     before, link = bytes_of(unfinished), tmp_path / "link"
     link.symlink_to(unfinished)
@@ -193,6 +194,7 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(out)))
 
 
+@pytest.mark.slow
 def test_who_finds_no_round_left_writes_the_last_files(whole, tmp_path, monkeypatch):
     """Another process finished the run after this one had looked, and before it had the lock."""
     out = shutil.copytree(whole[0], tmp_path / "run")
@@ -286,6 +288,7 @@ def test_an_edited_manifest_is_found(stopped, tmp_path, change):
         checkpoint.read(copy)
 
 
+@pytest.mark.slow
 def test_the_checkpoint_before_a_damaged_one_is_used(whole, unfinished, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "1000")
     newest, _ = checkpoint.list_all(unfinished / "checkpoints")
@@ -317,6 +320,7 @@ def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(
     assert bytes_of(unfinished) == before
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("step", ["_write_arrays", pytest.param("_write_manifest", marks=pytest.mark.slow), "_commit"])
 def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):

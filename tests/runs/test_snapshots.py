@@ -20,6 +20,7 @@ def watched(tmp_path_factory):
     return fedjax_sel.run(SMALL, out=str(tmp_path_factory.mktemp("watched") / "run"), callbacks=[inside]), inside
 
 
+@pytest.mark.slow
 def test_snapshots_come_before_the_first_round_and_after_each(watched):
     result, inside = watched
     assert inside.rounds == [0, 1, 2, 3, 4] and len(inside.states) == len(inside.facts) == 5
@@ -33,6 +34,7 @@ def test_snapshots_come_before_the_first_round_and_after_each(watched):
     assert losses[0].shape == (2, 6) and (losses[0] != losses[4]).any()
 
 
+@pytest.mark.slow
 def test_the_last_snapshot_is_what_the_checkpoint_holds(watched):
     result, inside = watched
     kept = stored.checkpointed(result, result.num_rounds)
@@ -41,6 +43,7 @@ def test_the_last_snapshot_is_what_the_checkpoint_holds(watched):
     np.testing.assert_array_equal(inside.facts[-1].loss.value, kept[".info[<flat index 0>].value"])
 
 
+@pytest.mark.slow
 def test_a_run_is_the_same_with_and_without(watched):
     without = fedjax_sel.run(SMALL)
     np.testing.assert_array_equal(without.cohorts, watched[0].cohorts)
@@ -63,6 +66,7 @@ def test_snapshots_come_at_the_ends_of_chunks_and_no_more_often_than_asked():
     assert inside.rounds == [0, 4, 7]
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("answer,rounds", [(np.True_, 2), (np.False_, 5), (1, 2), (None, 5)])
 def test_a_callback_ends_a_run_by_saying_true(answer, rounds):

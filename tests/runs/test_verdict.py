@@ -88,6 +88,7 @@ NAMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "fault",
@@ -186,6 +187,7 @@ def test_a_step_of_the_server_that_is_not_finite_ends_the_run(case, policy, tmp_
         assert not checkpoint.list_all(out / "checkpoints")
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_three_and_blames_no_client(tmp_path, capsys):
     config = SMALL.replace(out=str(tmp_path / "run"))
     more = ("--algo", "random", "--server-learning-rate", "3e38", "--on-nonfinite", "skip")
@@ -204,6 +206,7 @@ def wild(tmp_path_factory):
     return config
 
 
+@pytest.mark.slow
 def test_a_run_that_stopped_before_its_first_checkpoint_begins_again_in_its_place(tmp_path):
     wild = {"learning_rate_milestones": (1,), "learning_rate_decay": 1e30, "checkpoint_every": None}
     config = SMALL.replace(**wild, out=str(tmp_path / "run"))
@@ -251,6 +254,7 @@ def test_a_run_that_left_nothing_out_is_the_same_under_both(tmp_path):
     np.testing.assert_array_equal(longer.test_loss[:, :4], result.test_loss)
 
 
+@pytest.mark.slow
 def test_until_an_update_is_left_out_both_are_one_program():
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.simulation import layout, run

@@ -193,6 +193,7 @@ def test_a_file_of_an_earlier_version_is_read(tmp_path):
         make().load(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
 def test_a_compressed_file_is_refused_unread(tmp_path, kind):
     path = tmp_path / "selector.npz"
@@ -214,6 +215,7 @@ def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
         make().load(path)
 
 
+@pytest.mark.slow
 def test_two_threads_lose_no_answer():
     """Two kinds are due at once; each thread tells one of them."""
     requests = (Request("loss", ALL, always()), Request("label_histogram", ALL, always()))

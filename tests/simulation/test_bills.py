@@ -11,7 +11,7 @@ import pytest
 from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import facts, run
+from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.ledger import settle
 
 N, K, T, Q = 10, 3, 9, 64
@@ -39,7 +39,7 @@ def bill_of(algo, **hyperparameters):
     program = run.prepare(problem)
     _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     drawn = (records.cohort[:, 0] >= 0).sum(axis=1)  # fewer than K where one client was drawn twice
@@ -146,6 +146,7 @@ def test_the_ledger_equals_the_closed_form(item):
         np.testing.assert_array_equal(ledger.server_examples, served)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",

@@ -164,6 +164,7 @@ def test_a_mesh_that_is_none(text):
         fedjax_sel.run(fedjax_sel.preset("quickstart").replace(mesh=text))
 
 
+@pytest.mark.slow
 def test_machines_that_cannot_be_joined(tmp_path):
     process = start(tmp_path / "run", "--distributed")
     _, error = process.communicate(timeout=120)

@@ -80,6 +80,7 @@ def assert_exports(*experiment, **settings):
             assert not lacking(text, platform), (name, platform)
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize(
     "algo,optimizer",
     [
@@ -91,6 +92,7 @@ def test_every_strategy_with_absence_and_lost_reports_and_every_optimizer(algo, 
     assert_exports(**TINY, **ABSENT, **LOST, algo=algo, optimizer=optimizer)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("more", [{}, ABSENT, LOST], ids=["neither", "absence", "lost reports"])
 @pytest.mark.parametrize("algo", strategies.names())
@@ -98,18 +100,21 @@ def test_every_strategy_without_one_of_them(algo, more):
     assert_exports(**TINY, **more, algo=algo)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_strategies_that_compute_otherwise(name):
     assert_exports(**TINY, **ABSENT, **ALTERNATIVES[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["cnn", "resnet8"])
 def test_convolutions(model):
     shape = TINY | {"dataset": "synthetic:train_size=100,test_size=20,num_classes=4,image_size=18"}
     assert_exports(**shape, algo="random", model=model)
 
 
+@pytest.mark.slow
 def test_recurrence():
     letters = np.arange(700, dtype=np.int32).reshape(100, 7) % 11
     text = data.Dataset.from_arrays(train=(letters[:80, :6], letters[:80, 6]), test=(letters[80:, :6], letters[80:, 6]))

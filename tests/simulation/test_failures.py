@@ -12,7 +12,7 @@ from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import facts, keys, run
+from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import SELECTED, Request, always, every
@@ -84,7 +84,7 @@ def lossy_rounds(problem):
     """Rounds one by one: the tables after each, who of the cohort was lost, and what was billed."""
     program = run.prepare(problem)
     carry = program.carry
-    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     for t in range(3):
         before = jax.device_get(carry.info)  # the chunk takes the carry's buffers
         carry, records = program.chunk(carry, jnp.int32(t), program.federation, program.streams)
@@ -115,6 +115,7 @@ def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
         assert {r.kind for r in requests if r.who == SELECTED} == {kind}
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo,parameters,kind",
@@ -144,6 +145,7 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
     assert 0 < seen < 18
 
 
+@pytest.mark.slow
 def test_whom_nobody_hears_of_tells_nothing_where_clients_are_away():
     """Places that stay empty train as well, one program for all; what they found is nobody's to learn from."""
 
@@ -207,6 +209,7 @@ def test_the_bill_of_facts_that_are_lost_with_a_report():
         assert ledger.examples_trained == 6 * 40
 
 
+@pytest.mark.slow
 def test_without_a_single_report_the_model_stays_and_no_strategy_learns():
     never = fedjax_sel.run(SMALL.replace(algo="oort", report_failure_rate=0.999999))
     assert (never.ledger.reports_lost == 4).all() and (never.ledger.models_up == 0).all()
@@ -214,6 +217,7 @@ def test_without_a_single_report_the_model_stays_and_no_strategy_learns():
     assert np.isnan(never.gemd).all()  # nobody's labels reached the server
 
 
+@pytest.mark.slow
 def test_skipped_updates_are_counted():
     wild = SMALL.replace(learning_rate=1e20, on_nonfinite="skip", local_epochs=3)
     result = fedjax_sel.run(wild)

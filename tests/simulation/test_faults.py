@@ -66,6 +66,7 @@ def test_what_the_server_holds_and_weighs(value, wrong):
     assert not find(*FINE).names[0]
 
 
+@pytest.mark.slow
 def test_every_optimizer_begins_with_what_is_finite():
     """So that a state which is not can only come of a step."""
     params = {"w": jnp.ones((2, 3))}

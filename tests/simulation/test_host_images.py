@@ -31,6 +31,7 @@ def test_the_run_is_the_same(changes):
         np.testing.assert_array_equal(getattr(on_host, name), getattr(on_device, name))
 
 
+@pytest.mark.slow
 def test_no_image_lies_on_a_device():
     program = run.prepare(pose(CONFIG.replace(host_images=True)))
     assert isinstance(program.federation.images, HostImages)

@@ -13,7 +13,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, facts, run
+from fedjax_sel.simulation import availability, clock, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import (
@@ -95,7 +95,7 @@ def play(strategy, config=SMALL, **flat_names):
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = facts.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     return jax.tree.map(lambda leaf: leaf[0], jax.device_get(carry.strategy)), ledger, before, program
@@ -118,6 +118,7 @@ def direct_losses(program, params, part):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "part,statistic",
@@ -147,6 +148,7 @@ def test_losses_of_all_equal_direct_ones(part, statistic):
     assert (ledger.floats_up[0], ledger.models_down[0], ledger.models_up[0]) == (N, N, K)
 
 
+@pytest.mark.slow
 def test_only_candidates_answer_what_candidates_are_asked():
     candidates = [1, 2, 5, 9, 11]
     strategy = watcher(Request("loss", CANDIDATES, always()), candidates=candidates)
@@ -328,6 +330,7 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
 
 
+@pytest.mark.slow
 def test_a_probe_trains_those_who_are_there():
     strategy = watcher(Request("loss_change", ALL, always(), (("probes", 1),)))
     state, ledger, _, _ = play(strategy, available=0.3, rounds=12, chunk=12)
@@ -338,6 +341,7 @@ def test_a_probe_trains_those_who_are_there():
     np.testing.assert_array_equal(ledger.models_down, 2 * count)  # the model, and the probe's
 
 
+@pytest.mark.slow
 def test_random_selection_takes_those_who_are_there():
     problem = pose(SMALL.replace(algo="random", available=0.3, rounds=20, chunk=20, num_selected=6))
     program = run.prepare(problem)
@@ -347,6 +351,7 @@ def test_random_selection_takes_those_who_are_there():
     np.testing.assert_array_equal(records.events.models_down[:, 0], trained)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on_nan", ["largest", "missing"])
 def test_a_loss_that_is_not_finite_is_replaced_and_counted(monkeypatch, on_nan):
@@ -410,6 +415,7 @@ def test_what_a_function_reads():
     assert fields_read(lambda a, b: a, jnp.ones(2), jnp.ones(2)) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on", ["validation", "test"])
 def test_the_servers_own_evaluation(on):
@@ -435,6 +441,7 @@ def test_the_servers_own_evaluation(on):
     assert (state["metrics"][:, 0] != state["metrics"][:, 1]).any()
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on,lost", [("validation", 0.0), ("test", 0.4)])
 def test_the_servers_loss_of_averages_of_subsets(on, lost):
@@ -495,6 +502,7 @@ def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error(
             play(strategy, SMALL, server_validation=0.1)
 
 
+@pytest.mark.slow
 def test_an_update_norm_is_the_length_of_the_update():
     def update(state, info, round, selection, outcome):
         whole = jnp.linalg.norm(info.update.value, axis=1)
@@ -510,6 +518,7 @@ def test_an_update_norm_is_the_length_of_the_update():
     assert (state > 0).all() and ledger.floats_up[0] == N * sent and ledger.models_down[0] == N
 
 
+@pytest.mark.slow
 def test_a_strategy_finds_the_output_layer():
     def init(key, env):
         assert env.output_layer.bias_of(env.params).shape == (env.num_classes,)
@@ -585,6 +594,7 @@ def test_strategies_are_told_how_much_clients_hold_out():
     np.testing.assert_allclose(importance, (train + held) / (train + held).sum(), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_round_without_requests_buys_nothing():
     _, ledger, _, _ = play(strategies.make("random"))
     for name in ("floats_up", "floats_down", "examples_evaluated", "server_examples", "losses_replaced"):

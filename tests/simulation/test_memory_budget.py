@@ -61,6 +61,7 @@ def test_the_estimate_is_not_below_what_the_compiler_says_nor_far_above(changes)
     assert actual * 0.8 <= estimate <= actual * 4
 
 
+@pytest.mark.slow
 def test_as_many_as_fit_in_equal_groups():
     problem = pose(CONFIG.replace(algo="random"))
     one, two, four = (run.needed_bytes(problem, count) for count in (1, 2, 4))
@@ -81,6 +82,7 @@ def test_groups_of_seeds_are_dealt_out_among_those_of_the_mesh():
         run.seeds_that_fit(problem, two - 1)
 
 
+@pytest.mark.slow
 def test_a_run_splits_its_seeds_by_itself_and_says_so(monkeypatch, capsys):
     config = CONFIG.replace(algo="random", rounds=2)
     limit = run.needed_bytes(pose(config), 2)

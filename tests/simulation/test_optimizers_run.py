@@ -17,7 +17,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
-from fedjax_sel.simulation import facts, keys, run
+from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.training import client, optimizers, schedule, server
@@ -64,6 +64,7 @@ def sizes_of(program):
     return np.asarray(program.federation.train_sizes)[0]
 
 
+@pytest.mark.slow
 def test_scaffold_equals_its_twin_over_rounds_with_changing_cohorts():
     program = program_of(optimizer="scaffold", server_learning_rate=0.8, **EXACT)
     trainer, federation, sizes = program.plan.trainer, program.federation, sizes_of(program)
@@ -194,6 +195,7 @@ def test_a_persistent_client_optimizer_by_name_goes_on_where_it_stopped():
     np.testing.assert_array_equal(counts, rounds * steps)
 
 
+@pytest.mark.slow
 def test_a_persistent_momentum_buffer_is_counted_where_updates_are_divided_by_how_far_a_client_went():
     """SCAFFOLD and FedNova: |a|_1 of a client goes on with its buffer, which holds (1 - rho^n) / (1 - rho) after n."""
     carry, _ = play(program_of(optimizer="fednova", momentum=0.9, momentum_buffer="persistent"))
@@ -236,6 +238,7 @@ def test_a_server_optimizer_by_name_is_optaxs():
     np.testing.assert_allclose(ravel(carry.params), ravel(jax.tree.map(lambda leaf: leaf[None], params)), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_a_server_that_remembers_takes_no_step_when_nobody_reports():
     config = SMALL.replace(optimizer="fedavgm", num_selected=1, report_failure_rate=0.6, rounds=10, chunk=10)
     result = fedjax_sel.run(config)
@@ -245,6 +248,7 @@ def test_a_server_that_remembers_takes_no_step_when_nobody_reports():
     np.testing.assert_array_equal(same, lost)
 
 
+@pytest.mark.slow
 def test_the_step_that_strategies_see_is_the_servers_own():
     """GPFL's direction D under FedYogi: w^(t+1) - w^t, and not the mean update."""
     strategy = in_turns()._replace(
@@ -264,6 +268,7 @@ def test_the_step_that_strategies_see_is_the_servers_own():
 # ---- weights ----
 
 
+@pytest.mark.slow
 def test_global_samples_leave_the_rest_with_the_old_model():
     program = program_of(aggregation="global-samples", rounds=1, chunk=1)
     before, sizes = ravel(program.carry.params), sizes_of(program)
@@ -431,6 +436,7 @@ def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_d
     assert (np.abs(weights.mean(axis=0) - shares) < 5 * deviation + 1e-6).all()
 
 
+@pytest.mark.slow
 def test_a_strategy_that_cannot_say_how_often_it_selects_is_refused():
     refused = {"fedcor": {}, "divfl": {}, "random": {"variant": "weighted-wor"}, "fl_dp3s": {"pool": 8}}
     for algo, parameters in refused.items():
@@ -487,7 +493,7 @@ def ledger_of(algo, algo_args=(), **flat_names):
     config = SMALL.replace(algo=algo, algo_args=dict(algo_args), rounds=5, chunk=5, **flat_names)
     problem = pose(config)
     _, records = play(run.prepare(problem))
-    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     return jax.tree.map(
         lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths)

@@ -12,6 +12,7 @@ SMALL = Config().replace(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(

@@ -156,7 +156,7 @@ def test_seconds_of_a_configuration(algo, available):
     config = fedjax_sel.preset("quickstart").replace(
         algo=algo, available=available, rounds=3, num_clients=10, num_selected=2, seeds=2
     )
-    assert 0 < selection_cost.selection_seconds(config, budget_seconds=0.1) < 1
+    assert 0 < selection_cost.selection_seconds(fedjax_sel.Experiment(config), budget_seconds=0.1) < 1
 
 
 @pytest.mark.slow
@@ -172,6 +172,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
     assert shares == {"half": 0.5, "all": 1.0}  # a run asks who is there, even if nobody is ever away
 
 
+@pytest.mark.slow
 def test_the_benchmarks_case(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"

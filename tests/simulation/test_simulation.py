@@ -14,7 +14,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import facts, keys, layout, run
+from fedjax_sel.simulation import clock, keys, layout, run
 from fedjax_sel.simulation.ledger import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import Strategy
@@ -110,6 +110,7 @@ def test_scan_equals_a_python_loop():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "groups,share,clients_at_once",
@@ -143,6 +144,7 @@ def test_nothing_is_compiled_after_the_first_chunk(caplog):
     assert program.chunk._cache_size() == 1
 
 
+@pytest.mark.slow
 def test_a_state_that_adapts_its_type_at_first_compiles_no_second_program():
     """`jnp.full((n,), 0.5)` adapts to what it meets (`weak_type`), and after an update it no longer does."""
     plain = strategies.make("random")
@@ -171,6 +173,7 @@ def largest_constant(jaxpr):
     return max(sizes, default=0)
 
 
+@pytest.mark.slow
 def test_data_are_arguments_and_the_carry_is_donated():
     program = run.prepare(pose(SMALL))
     given = program.carry, jnp.int32(0), program.federation, program.streams
@@ -215,6 +218,7 @@ def always(ids, **fields):
     return base.Strategy("always", init, select, update=update, **fields)
 
 
+@pytest.mark.slow
 def test_full_participation_with_one_full_batch_step_is_centralised_gradient_descent():
     config = SMALL.replace(
         partition="dirichlet", alpha=1.0, dirichlet_form="yurochkin", num_selected=12, holdout=0.0, loss_on="train",
@@ -301,7 +305,7 @@ def ledger_of(config, **flat_names):
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
-    lengths = facts.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
@@ -429,6 +433,7 @@ def test_a_fixed_seed_fixes_what_it_names():
         np.testing.assert_array_equal(leaf[0], leaf[1])
 
 
+@pytest.mark.slow
 def test_skipping_an_update_that_is_not_finite_leaves_the_others(monkeypatch):
     real = client.train_and_report
 

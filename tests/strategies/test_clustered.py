@@ -178,6 +178,7 @@ def test_urns_equal_the_twins_after_everybody_was_seen(n, k, distance, linkage):
         assert (masses[i].sum(axis=1) == sizes[i].sum()).all() and (masses[i].sum(axis=0) == k * sizes[i]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*uncondensed distance matrix")
 def test_the_two_linkages_differ():
     for seed in range(8):
@@ -350,6 +351,7 @@ def test_ties_are_broken_at_random(variant):
     assert stats.chisquare(table[np.triu_indices(6, 1)]).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_relabelling_clients_permutes_the_law():
     sizes, gradients = instance(4, 7, 3)
     order = np.random.default_rng(0).permutation(7)
@@ -378,6 +380,7 @@ def test_the_mask_is_the_first_draw_and_weights_count(variant):
     assert selection.ids.dtype == np.int32 and selection.weights.dtype == np.float32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["similarity", pytest.param("size", marks=pytest.mark.slow)])
 def test_availability(variant):
     sizes = np.array([10, 20, 30, 40, 15, 5])
@@ -415,6 +418,7 @@ def test_extreme_cohort_sizes(variant, n, k):
         assert stats.chisquare(np.bincount(selection.ids[:, 0], minlength=n)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_large_federations_do_not_overflow():
     sizes = np.random.default_rng(0).integers(10**7, 10**8, 20)
     strategy, state = started(sizes, 10, variant="size")

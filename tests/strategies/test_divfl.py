@@ -57,6 +57,7 @@ def started(strategy, n, k, table):
 OUTCOME = Outcome(None, None, None, None, None)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(7, 3), (6, 1), (5, 5)])
 def test_lazy_cohorts_equal_the_twins_over_several_rounds(n, k):
@@ -117,6 +118,7 @@ def test_ideal_does_not_count_who_never_answered():
     assert selection.mask.all() and Twin(table[:5]).accepts(selection.ids.tolist())
 
 
+@pytest.mark.slow
 def test_masked_places_leave_the_distances_alone():
     strategy = divfl()
     rng = np.random.default_rng(3)
@@ -156,6 +158,7 @@ def test_equal_gradients_give_uniform_cohorts(greedy):
     assert len(counts) == 15 and stats.chisquare(counts).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_stochastic_looks_at_k_clients_or_a_tenth_of_all():
     # One step over subsets of 3 of 30 for K = 1: the best client is looked at in a tenth of the rounds.
     table = np.random.default_rng(5).normal(size=(30, 4))
@@ -169,6 +172,7 @@ def test_stochastic_looks_at_k_clients_or_a_tenth_of_all():
         )
 
 
+@pytest.mark.slow
 def test_cluster_weights_are_the_shares_of_clients_represented():
     strategy = divfl(weights="cluster-size")
     table = np.random.default_rng(6).normal(size=(9, 4))

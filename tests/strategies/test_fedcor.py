@@ -184,6 +184,7 @@ def played(preset, seeds, probes=1, available=None, **overrides):
     return facts, [s / s.sum() for s in sizes], start, record
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("preset", list(RULES))
 def test_cohorts_equal_the_twins(preset):
@@ -208,6 +209,7 @@ def test_cohorts_equal_the_twins(preset):
     assert close <= 0.01 * 30 * T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "preset", ["paper", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedgp", "closed-form", "code-2023"))]
 )
@@ -234,6 +236,7 @@ def test_several_probes_an_update_equal_the_twins():
             assert list(ids[i, t]) == list(chosen[t]), (i, t)
 
 
+@pytest.mark.slow
 def test_alpha_is_annealed_and_reset_by_updates():
     _, _, _, (ids, _, _, log_scale) = played("paper", range(3), warmup=8, interval=7, anneal=0.5)
     for i in range(3):
@@ -294,6 +297,7 @@ def test_a_broken_sample_changes_nothing():
     assert np.abs(embeddings[4] - state.embeddings).max() > 0.01  # the probe of round 4 is whole
 
 
+@pytest.mark.slow
 def test_who_was_not_there_counts_as_unchanged():
     """Unlike a broken loss, an absent client does not cost the sample: its entry is zero, the others' stand."""
     strategy = fedcor(warmup=3, interval=4, **SMALL)
@@ -326,6 +330,7 @@ def test_ties_are_broken_at_random(preset):
     assert stats.chisquare(np.bincount(ids.reshape(-1), minlength=N)).pvalue > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", ["paper", "closed-form"])
 def test_clients_with_equal_losses_are_chosen_alike(preset):
     strategy = make(preset, warmup=2, **SMALL)
@@ -385,6 +390,7 @@ def test_extreme_cohort_sizes(k, preset):
         assert len(set(selection.ids.tolist())) == k and selection.mask.all() and selection.ids.dtype == jnp.int32
 
 
+@pytest.mark.slow
 def test_dimension_follows_the_cohort():
     def shape(k, **parameters):
         return fedcor(**parameters).init(jax.random.key(0), environment(40, k)).embeddings.shape

@@ -78,6 +78,7 @@ def test_two_hundred_small_kernels_equal_the_twins():
         np.testing.assert_allclose(kernel(jnp.float32(profiles)), 1 - distances / distances.max(), atol=2e-6)
 
 
+@pytest.mark.slow
 def test_availability_gives_the_law_of_the_submatrix():
     profiles = np.random.default_rng(9).normal(size=(7, 4))
     available = np.array([True, True, False, True, True, False, True])
@@ -111,12 +112,14 @@ def on_a_tpu(monkeypatch):
     monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_on_a_tpu(seed, on_a_tpu):
     assert_law_of_near_duplicates_where_some_are_away(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_where_some_are_away(seed):
@@ -136,6 +139,7 @@ def assert_law_of_near_duplicates_where_some_are_away(seed):
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n,k", [(50, 10), (100, 30)])
 def test_inclusion_on_a_tpu_is_that_of_the_law(n, k, on_a_tpu):
     """In a chunk: under scan and vmap, each replicate with other clients away."""
@@ -158,6 +162,7 @@ def test_inclusion_on_a_tpu_is_that_of_the_law(n, k, on_a_tpu):
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("available", [None, [True] * 5 + [False, True, True]])
 def test_near_duplicates_keep_their_law_in_a_pool(available):
@@ -250,6 +255,7 @@ def test_equal_profiles_give_uniform_cohorts():
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
+@pytest.mark.slow
 def test_more_clients_than_rank():
     profiles = np.repeat(np.eye(3), 3, axis=0)  # exact duplicates: rank 3
     strategy, state, info = prepared(profiles, 3)
@@ -272,6 +278,7 @@ def test_extreme_cohort_sizes(k):
     assert all(len(set(row)) == k and min(row) >= 0 and max(row) < 10 for row in ids)
 
 
+@pytest.mark.slow
 def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
     rng = np.random.default_rng(0)
     profiles = np.repeat(rng.normal(size=(10, 64)), 10, axis=0) + 1e-3 * rng.normal(size=(100, 64))
@@ -293,6 +300,7 @@ def test_relabelling_clients_permutes_the_law():
     assert_law(order[draw(strategy, state, info, 20_000).ids], twin_law(profiles, 3))
 
 
+@pytest.mark.slow
 def test_compiled_equals_eager_and_batched_equals_single():
     strategy, state, info = prepared(np.random.default_rng(3).normal(size=(12, 5)), 4)
     keys = jax.random.split(jax.random.key(5), 3)
@@ -342,6 +350,7 @@ def test_a_pool_of_everyone_is_the_whole_law():
     assert_law(draw(*pooled(profiles, 2, 5), 20_000).ids, twin_law(profiles, 2))
 
 
+@pytest.mark.slow
 def test_fewer_available_than_a_pool_or_a_cohort():
     profiles = np.random.default_rng(5).normal(size=(6, 4))
     for there in (2, 1, 0):

@@ -175,6 +175,7 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
     return jax.device_get(jax.jit(jax.vmap(game))(states, keys, updates, finite, correct, loss))
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k,parameters,away", [
     (7, 3, {}, False),
@@ -418,6 +419,7 @@ def bandit(parameters, quality, n, k, rounds=500, games=1):
     return np.asarray(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(0), games)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alpha,most", [("linear", 55), ("tent", 100)])
 def test_the_printed_factor_makes_a_favourite_and_the_sign_does_not(alpha, most):
     """100 clients that differ clearly: the long tail of the paper's Fig. 5 comes with the factor as printed."""
@@ -428,6 +430,7 @@ def test_the_printed_factor_makes_a_favourite_and_the_sign_does_not(alpha, most)
     assert (np.abs(np.median(even, axis=1) - 25) <= 2).all()
 
 
+@pytest.mark.slow
 def test_a_softmax_over_all_is_round_robin():
     """Shares are then about 1 / N, and the bonus decides."""
     everyone = bandit({"softmax": "all-with-stale"}, 0.5 * QUALITY, 100, 5, games=4)

@@ -103,6 +103,7 @@ def test_a_world_is_the_same_whatever_is_bought_of_it():
         np.testing.assert_array_equal(alone.facts[kind], full.facts[kind])
 
 
+@pytest.mark.slow
 def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
     requests = tuple(ask(kind, SELECTED if kind == "training_loss" else None) for kind in KINDS)
     strategy = buyer(*requests)

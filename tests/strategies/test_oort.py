@@ -192,6 +192,7 @@ def without_replacement(weights, k):
     return law
 
 
+@pytest.mark.slow
 def test_exploited_by_score_and_explored_by_size():
     # K = 4, eps = 0.5: 2 of the 5 tried, 2 of the 4 untried.
     sizes, k, t = [10, 20, 30, 40, 50, 10, 20, 30, 40], 4, 7
@@ -207,6 +208,7 @@ def test_exploited_by_score_and_explored_by_size():
     assert_law(selection.ids[:, 2:], without_replacement({i: sizes[i] for i in pool}, 2))
 
 
+@pytest.mark.slow
 def test_the_first_cohort_is_of_the_five_k_largest_by_size():
     sizes = list(range(1, 13))
     strategy = oort()
@@ -224,6 +226,7 @@ def test_slow_clients_count_for_less():
     assert (oort().init(jax.random.key(0), environment(sizes, 1)).slowness == 1).all()
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("utilities", [[0.0] * 6, [7.0] * 6, [1e9] * 6])
 def test_equal_utilities_give_uniform_cohorts(utilities):
@@ -266,6 +269,7 @@ def test_extreme_cohort_sizes(k):
     assert (states.exploration[:, -1] == 0).all() and (states.exploration[:, 0] > 0).all()
 
 
+@pytest.mark.slow
 def test_fewer_available_than_selected_gives_all_of_them():
     strategy, state = mid_game([10] * 7, 4, [3.0] * 4 + [0.0] * 3, [1] * 4 + [0] * 3, [1] * 4 + [0] * 3, 0.5)
     for there in ([1, 5], [6], [0, 1, 2], []):
@@ -284,6 +288,7 @@ def test_who_is_masked_or_did_not_answer_stays_unknown():
     assert after.count.tolist() == [0, 0, 0, 1, 0] and after.last.tolist() == [0, 0, 0, 5, 0]
 
 
+@pytest.mark.slow
 def test_losses_at_the_limits_do_not_break_it():
     losses = np.random.default_rng(1).choice([1e6, 0.0, 1.0], (20, 8))
     ids, _, states = play(oort(), [40_000, 1, 5, 600, 3, 2, 9, 70], 3, losses, 20)

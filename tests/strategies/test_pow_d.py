@@ -196,6 +196,7 @@ def test_reported_losses_over_several_rounds(n, k):
         assert set(history[: -(-n // k)].reshape(-1).tolist()) == set(range(n))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [(1, 4, 5), (3,), ()])
 def test_unavailable_clients_do_not_report(there):
     strategy = pow_d(variant="rpow-d", num_candidates=4)

@@ -123,6 +123,7 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
     assert protocol.prepare(strategy._replace(prepare=keep_state), state, info) is state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("available", [None, True], ids=["everyone there", "some absent"])
 def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
@@ -145,6 +146,7 @@ def test_over_replicates_is_each_replicate_by_itself(available):
     assert all_at_once.update is keep_state and all_at_once.requests == strategy.requests
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["afl", "fl_dp3s", "pow_d"])
 def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):

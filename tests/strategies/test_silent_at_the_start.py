@@ -39,6 +39,7 @@ def often(strategy, state, info, count=4000):
     return np.bincount(ids.ravel(), minlength=N) / count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", [None, N])
 def test_fl_dp3s_takes_them_for_nobody_special(pool):
     strategy, state, info = started("fl_dp3s", "profile", PROFILES, pool=pool)
@@ -51,6 +52,7 @@ def test_fl_dp3s_takes_them_for_nobody_special(pool):
     assert 0 < found[SILENT] < found[others].min()  # zeros, far from all, would be in nearly every cohort
 
 
+@pytest.mark.slow
 def test_divfl_lets_them_represent_nobody_else():
     strategy, state, info = started("divfl", "gradient", PROFILES)
     others = np.arange(N) != SILENT
@@ -68,6 +70,7 @@ def test_divfl_lets_them_represent_nobody_else():
     np.testing.assert_allclose(after.distances, state.distances, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_divfl_tries_the_silent_where_nobody_answered_at_first(monkeypatch):
     """At no distance from anybody they would stand for everybody, and be selected first for ever."""
     monkeypatch.setitem(globals(), "AGE", np.full(N, NEVER, np.int32))
@@ -93,6 +96,7 @@ def test_losses_that_nobody_told_are_like_the_largest(name, parameters):
     assert found[SILENT] == pytest.approx(found[7], abs=0.06) and found[SILENT] > 0.5
 
 
+@pytest.mark.slow
 def test_where_nobody_answered_all_are_alike(monkeypatch):
     monkeypatch.setitem(globals(), "AGE", np.full(N, NEVER, np.int32))
     for name, kind, table in (

@@ -34,6 +34,7 @@ def config(tmp_path_factory):
     return config
 
 
+@pytest.mark.slow
 def test_it_is_read_and_not_run_again(config):
     said = []
     (done,) = grid.run_all([("one", config)], said.append, progress=False, enough=three_rounds)
@@ -51,6 +52,7 @@ def test_where_more_is_needed_it_goes_on_to_what_it_would_have_been(config, tmp_
     np.testing.assert_array_equal(done.result.test_accuracy, whole.test_accuracy)
 
 
+@pytest.mark.slow
 def test_where_rows_were_cut_it_goes_on_from_a_checkpoint(config, tmp_path):
     cut = config.replace(out=str(tmp_path / "cut"))
     shutil.copytree(config.run.out, cut.run.out)
@@ -60,6 +62,7 @@ def test_where_rows_were_cut_it_goes_on_from_a_checkpoint(config, tmp_path):
     assert grid.done_before(cut, three_rounds) is None
 
 
+@pytest.mark.slow
 def test_a_signal_in_the_last_rounds_ends_the_runs_after_it(tmp_path):
     def stop(result):
         os.kill(os.getpid(), signal.SIGTERM)

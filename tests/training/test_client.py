@@ -118,6 +118,7 @@ def test_local_training_equals_its_twin(kind, momentum, weight_decay, milestones
             np.testing.assert_allclose(found, wanted, atol=3e-6)
 
 
+@pytest.mark.slow
 def test_clients_of_unequal_length_train_together_as_they_do_alone():
     trainer = make_trainer(momentum=0.9, epochs=2)
     assert trainer.work.equal_steps is None
@@ -156,6 +157,7 @@ def test_one_full_batch_step_is_one_step_of_gradient_descent():
             np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("part", ["train", "holdout", "all"])
 def test_losses_are_means_over_the_right_examples(part):

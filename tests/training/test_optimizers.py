@@ -140,6 +140,7 @@ def test_variates_of_zero_do_not_change_a_coefficient():
     assert coefficient(optimizers.make("scaffold"), 9) == 9
 
 
+@pytest.mark.slow
 def test_fedprox_steps_on_the_gradient_of_its_objective():
     """Against finite differences in float64 of l(w) + mu/2 ||w - w^t||^2."""
     mu, rng = 0.7, np.random.default_rng(0)

@@ -31,6 +31,7 @@ def drawn_in_a_loop(model, work):
     return str(loops[-1].params["jaxpr"]).count("random_bits")
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("dropout", [0.5, 0.3])
 def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, monkeypatch):
@@ -58,6 +59,7 @@ def test_a_model_without_dropout_draws_nothing():
     assert jax.tree.leaves(client.of_steps(model, work, jax.random.key(0))(jnp.int32(0))) == []
 
 
+@pytest.mark.slow
 def test_a_pass_with_given_draws_is_the_one_that_draws_them_itself():
     model, _ = of()
     params, x, key = model.init(jax.random.key(0)), jnp.ones((BATCH, 4, 4, 1)), jax.random.key(7)

@@ -46,6 +46,7 @@ def test_steps_cycle_through_shuffled_data_and_a_small_client_uses_all_it_has(si
     assert len(stream) == schedule.num_examples(work, jnp.int32(size), schedule.epochs(work, jax.random.key(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", [{"steps": 7}, {"epochs": 3}, {"steps": 2, "full_batch": True}], ids=["steps", "epochs", "full batch"]
 )
@@ -93,6 +94,7 @@ def test_different_clients_and_passes_get_different_orders():
     assert (one != two).any() and (one != other).any()
 
 
+@pytest.mark.slow
 def test_a_range_of_epochs_draws_each_clients_work_anew():
     work = schedule.plan(np.array([4, 9]), batch_size=4, steps=None, epochs=(1, 3), full_batch=False)
     assert work.varies and work.max_passes == 3 and work.equal_steps is None

@@ -23,6 +23,7 @@ def test_every_example_once(size):
     assert (np.sort(orders(size, 20), axis=1) == np.arange(size)).all()
 
 
+@pytest.mark.slow
 def test_all_orders_of_three_and_four_are_equally_likely():
     for size, total in ((3, 6), (4, 24)):
         _, counts = np.unique(orders(size, 48_000) @ size ** np.arange(size), return_counts=True)

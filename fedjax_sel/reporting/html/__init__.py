@@ -220,7 +220,7 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
 
 
 def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) -> str:
-    rows = list(map(_row, chapter.runs))
+    rows = _rows(chapter)
     unfinished = {
         run.name: f"{run.result.num_rounds} of {run.result.config.run.rounds}"
         for run in chapter.runs
@@ -233,6 +233,7 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
             "Results and costs",
             results(rows, unfinished)
             + f'<p class="note">{escape(comparison.NOTES)}</p>'
+            + (f'<p class="note">{escape(comparison.NOTES_ON_SECONDS)}</p>' if comparison.has_clock(rows) else "")
             + _plots(number, "pairs", "two" if pairs else "")
             + "".join(map(differences, pairs))
             + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
@@ -253,6 +254,14 @@ def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) ->
     heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
     rounds = f"{chapter.runs[0].result.config.run.rounds} rounds"
     return f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
+
+
+def _rows(chapter: Chapter) -> list[comparison.Row]:
+    """Return the table rows, with the measure at equal seconds for finished runs."""
+    done = [run for run in chapter.runs if run.result.finished]
+    timed = comparison.with_equal_seconds([_row(run) for run in done], [run.result for run in done])
+    found = {row.algo: row for row in timed}
+    return [found.get(run.name) or _row(run) for run in chapter.runs]
 
 
 def _row(run: Run) -> comparison.Row:

@@ -166,17 +166,20 @@ def places(result: Result) -> dict[str, Any]:
     """Return the horizontal coordinates of the points, each at the end of its last round.
 
     Megabytes are means over seeds for both directions, including queries before the first round. Seconds exclude
-    compilation: rounds of a chunk with compilation count as the mean of the other rounds.
+    compilation: rounds of a chunk with compilation count as the mean of the other rounds. Simulated seconds are means
+    over seeds.
     """
     width = block(result.num_rounds)
     ends = np.minimum(np.arange(width, result.num_rounds + width, width), result.num_rounds)
     moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
     seconds, steady = _seconds(result)
+    timed = {"simulated seconds": short(result.seconds_spent.mean(axis=0)[ends - 1])} if result.has_clock else {}
     return {
         "round": ends.tolist(),
         "megabytes": short(moved[ends - 1]),
         "seconds": short(seconds[ends - 1]),
         "steady": steady,
+        **timed,
     }
 
 

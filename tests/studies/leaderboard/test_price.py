@@ -87,6 +87,7 @@ def test_the_page_says_what_the_numbers_show(results):
     assert text == pages.price_of_information(results, "../results")
 
 
+@pytest.mark.slow
 def test_the_pages_of_these_results(results):
     assert pages.write(results) == ["fmnist-1spc", "fmnist-2spc", "information-probes-fmnist-1spc",
                                     "information-longer-fmnist-1spc", "information-absent-fmnist-1spc"]  # fmt: skip
@@ -146,6 +147,7 @@ def test_nothing_is_said_where_nothing_was_run(tmp_path):
     assert pages.write(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_up_to_date():
     spec = importlib.util.spec_from_file_location("price_page", ROOT / "tools" / "price_of_information.py")
     tool = importlib.util.module_from_spec(spec)

@@ -75,6 +75,7 @@ def test_tables_for_programs_and_people():
     assert "**+0.100" in standings.pairs_as_markdown(found)
 
 
+@pytest.mark.slow
 def test_settings_together():
     other = {name: made_up.level(0.2 + place / 100, first_seed=place) for place, name in enumerate(ROWS)}
     together = across.of_settings({

@@ -112,6 +112,7 @@ def test_an_entry_end_to_end(small, tmp_path, capsys):
     assert [(path, path.stat().st_mtime_ns) for path in (tmp_path / "out" / "runs").rglob("*.csv")] == written
 
 
+@pytest.mark.slow
 def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     pages, large = tmp_path / "pages", tmp_path / "large"
     runs = entries.ENTRIES[small].runs
@@ -131,6 +132,7 @@ def test_pages_lie_apart_from_runs_and_say_what_made_them(small, tmp_path):
     assert len([*(large / "runs").iterdir()]) == 1 and not (tmp_path / "again" / "runs").exists()
 
 
+@pytest.mark.slow
 def test_to_ask_for_the_entrys_own_seeds_is_to_ask_for_the_whole(small, tmp_path, monkeypatch):
     make = made_up.result(rounds=4)
     monkeypatch.setattr(grid, "done_before", lambda config, _=None: dataclasses.replace(make, config=config))
@@ -141,6 +143,7 @@ def test_to_ask_for_the_entrys_own_seeds_is_to_ask_for_the_whole(small, tmp_path
     assert run(small, "--seeds", str(seeds + 1), "--out", tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_a_look_does_not_replace_the_page_of_the_whole(small, tmp_path, monkeypatch):
     """The whole may replace a look; and where nothing was finished, there is nothing to lose."""
     path, make = tmp_path / small / "README.md", made_up.result(rounds=4)
@@ -163,6 +166,7 @@ def test_a_look_does_not_replace_the_page_of_the_whole(small, tmp_path, monkeypa
     assert reproduce("--rounds", "2") == 0 and "2 rounds." in path.read_text()
 
 
+@pytest.mark.slow
 def test_a_page_does_not_lose_the_runs_of_another_command(small, tmp_path, monkeypatch, capsys):
     """Not where they lie elsewhere, where one of another scale began at the same time, or where nothing is finished."""
     path, make = tmp_path / small / "README.md", made_up.result(rounds=4)
@@ -215,6 +219,7 @@ def test_a_page_never_has_less_than_what_is_finished(small, tmp_path, monkeypatc
     assert wrote[0] == {cells[0], cells[3]} and wrote[-1] == set(cells)
 
 
+@pytest.mark.slow
 def test_a_page_has_what_others_finished_meanwhile(small, tmp_path, monkeypatch):
     """Two commands for two columns, side by side: who writes last has all of both."""
     entry, make, done = entries.ENTRIES[small], made_up.result(0.8), set()

@@ -21,6 +21,7 @@ def test_an_entry_is_published_and_has_a_rule(name):
     assert entry.rule.endswith(".") and entry.cost
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(8)
 @pytest.mark.parametrize("name", TRAINED)
 def test_configurations_are_such_as_can_run(name):
@@ -86,6 +87,7 @@ def folders(name, tmp_path, scale=WHOLE):
     return {cell: config.run.out for cell, config in runner.configurations(ENTRIES[name], tmp_path, scale).items()}
 
 
+@pytest.mark.slow
 def test_entries_that_need_the_same_run_share_its_folder(tmp_path):
     table, gp = folders("fedcor/table1", tmp_path), folders("fedgp/table1", tmp_path)
     for cell in table:

@@ -25,6 +25,7 @@ def _enough(result):
     return result.num_rounds >= 2
 
 
+@pytest.mark.slow
 def test_a_copy_is_read_as_the_run(keep_runs, tmp_path):
     config = SMALL.replace(rounds=8, chunk=1, seeds=2, checkpoint_every=1, out=str(tmp_path / "far" / "away"))
     run = fedjax_sel.run(config, callbacks=[_Stop()])

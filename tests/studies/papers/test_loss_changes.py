@@ -31,6 +31,7 @@ def judged(name, monkeypatch, changes, scale=None, **flat_names):
     return {row.what: row.verdict for row in page.rows if row.verdict}
 
 
+@pytest.mark.slow
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "law,fits,gaussian",

@@ -21,6 +21,7 @@ def measured(config, at_once, cohorts=M, round=0):
     return program, *(np.concatenate(parts, axis=1) for parts in zip(*pieces))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

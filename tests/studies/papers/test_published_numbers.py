@@ -129,7 +129,7 @@ oort.cap                         | None        | of the preset
 oort.cut                         | None        | of the preset
 oort.explore_pool                | 5.0         | training/argParser.py, --sample_window
 oort.max_participations          | None        | of the preset
-oort.system                      | none        | the simulator has no clock
+oort.system                      | none        | it does not use the simulated clock
 oort.alpha                       | 2.0         | training/argParser.py, --round_penalty
 oort.preferred_duration_quantile | 0.5         | see oort.py
 """

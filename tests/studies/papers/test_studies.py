@@ -390,6 +390,7 @@ def test_the_bound_on_gpfls_regret_divides_by_a_negative_number():
     assert counted.ours == "500500 of 500500" and counted.verdict == verdicts.CONTRADICTED
 
 
+@pytest.mark.slow
 def test_cohorts_at_the_initial_model_are_those_of_a_run():
     """Neither random selection nor FL-DP3S looks at what training found."""
     config = SMALL.replace(seeds=(3, 4), rounds=5, dataset="digits", partition="skewness", skewness="1")
@@ -403,6 +404,7 @@ def test_cohorts_at_the_initial_model_are_those_of_a_run():
             np.testing.assert_array_equal(found, run.cohorts[number])
 
 
+@pytest.mark.slow
 def test_what_is_measured_at_the_initial_model(tmp_path):
     cell = next(iter(ENTRIES["fl_dp3s/gemd"].runs))
     assert cell.column == "mnist"

@@ -150,6 +150,7 @@ def first(curves):
     return statistics.restricted(metrics.rounds_to_target(curves, 0.9), 260)
 
 
+@pytest.mark.slow
 def test_the_round_of_a_mean_curve_does_not_differ_from_that_of_the_same_law(monkeypatch):
     monkeypatch.setattr(verdicts, "DRAWS", 300)
     rng = np.random.default_rng(0)
@@ -161,6 +162,7 @@ def test_the_round_of_a_mean_curve_does_not_differ_from_that_of_the_same_law(mon
     assert 0.91 <= np.mean(same) <= 0.98 and np.mean(differ) > 0.95
 
 
+@pytest.mark.slow
 def test_a_mean_curve_that_ended_early_differs_from_no_later_one_for_that(monkeypatch):
     """A run ends when all are there: draws that would be there later are cut off, and may be as late as the paper."""
     monkeypatch.setattr(verdicts, "DRAWS", 300)

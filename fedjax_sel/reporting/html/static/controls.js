@@ -80,9 +80,11 @@ const KINDS = {
   curves: curvePictures, pairs: pairPictures, selection: selectionPictures, cohorts: cohortPictures, labels: labelPictures,
   served: servedPictures, inside: insidePictures,
 };
+const hasClock = report.settings.some((setting) => setting.runs.some((run) => run.at["simulated seconds"]));
+const simulated = hasClock ? [["simulated seconds", "simulated seconds"]] : [];
 document.getElementById("controls").append(
   strategies(),
-  choice("against", "x", [["round", "rounds"], ["megabytes", "megabytes"], ["seconds", "seconds"]]),
+  choice("against", "x", [["round", "rounds"], ["megabytes", "megabytes"], ["seconds", "seconds"], ...simulated]),
   choice("band", "band", [["deviation", "deviation"], ["interval", "95 % of the mean"], ["range", "all seeds"], ["none", "none"]]),
   element("div", { class: "group" }, toggle("smoothed", "smooth"), toggle("logarithmic", "log")),
 );

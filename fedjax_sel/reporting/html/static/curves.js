@@ -1,7 +1,7 @@
-// Curves over rounds, megabytes or seconds, and over client ranks: one line per strategy, with a band over seeds.
+// Curves over rounds, megabytes, seconds or simulated seconds, and over client ranks: one line per strategy, with a band over seeds.
 const X_TITLES = {
   round: "round", megabytes: "megabytes moved, down and up (mean over seeds)",
-  seconds: "seconds, without compilation",
+  seconds: "seconds, without compilation", "simulated seconds": "simulated seconds (mean over seeds)",
 };
 // 97.5 % quantiles of Student's t for 1 to 10 degrees of freedom; above, an expansion in 1 / degrees.
 const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
@@ -68,7 +68,7 @@ function horizontal(value) {
 function overTime(setting, key, label, options) {
   return () => {
     const known = shownRuns(setting).filter((run) => run.curves[key]);
-    const x = state.x;
+    const x = setting.runs.some((run) => run.at[state.x]) ? state.x : "round"; // not every setting has a clock
     const own = { ...options, smooth: true, xShort: x, together: known.length };
     const data = together(known.map((run) => traces(run, run.at[x], run.curves[key], own)));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
@@ -94,7 +94,9 @@ function overRanks(setting, key, x, y, options) {
   };
 }
 
-const IN_WORDS = { gemd: "GEMD of the cohort", clients_seen: "Clients that have trained at least once" };
+const IN_WORDS = {
+  gemd: "GEMD of the cohort", clients_seen: "Clients that have trained at least once", seconds: "Simulated seconds per round",
+};
 function nameOf(key) {
   if (IN_WORDS[key]) return IN_WORDS[key];
   const words = key.replace(/_/g, " ");

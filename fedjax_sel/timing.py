@@ -1,0 +1,286 @@
+"""Simulated devices: how fast each client computes and communicates, by a law or from a file (`--timing`).
+
+A client's speed does not change during a run, except for jitter: a lognormal factor of median 1 on all of a client's
+seconds in a round. `simulation/clock.py` adds up the seconds of a round. Shapes: N clients, C classes.
+"""
+
+import csv
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from fedjax_sel.core import files
+from fedjax_sel.errors import UserError
+
+FORWARD = 1.0 / 3.0
+"""Cost of a forward pass, in training steps on the same example; a backward pass costs two forward passes."""
+
+MOST_BYTES = 2**28  # largest file
+
+
+class Timing(NamedTuple):
+    """The speed of each client's device, float32 [N], or [S, N] for S replicates."""
+
+    seconds_per_example: Any  # seconds to train on one example: a forward and a backward pass
+    down: Any  # download bandwidth, bytes per second
+    up: Any  # upload bandwidth, bytes per second
+    latency: Any  # seconds per exchange of query and answer, or of model and update
+
+
+class Clock(NamedTuple):
+    """Static configuration of the simulated time."""
+
+    jitter: float  # standard deviation of the logarithm of a client's factor in a round; 0: none
+    num_reports: int  # K: the first K reports count
+    server_seconds: float  # duration of the server's own work per round
+
+
+class Clients(NamedTuple):
+    """What a law may depend on."""
+
+    sizes: np.ndarray  # training examples per client, int [N]
+    label_counts: np.ndarray  # examples per client and class, int [N, C]
+
+
+class Law(NamedTuple):
+    """A rule that gives each client a device."""
+
+    name: str
+    draw: Callable[[np.random.Generator, Clients], Timing]
+    jitter: float = 0.0  # standard deviation of the logarithm of a client's factor in a round
+
+
+By = Literal["none", "label", "size"]
+
+
+def lognormal(
+    *,
+    seconds_per_example: float = 0.005,
+    sigma: float = 1.0,
+    down: float = 2.5e6,
+    up: float = 1e6,
+    bandwidth_sigma: float = 1.0,
+    latency: float = 0.1,
+    jitter: float = 0.0,
+    by: By = "none",
+    correlation: float = 0.9,
+) -> Law:
+    """Make the law of lognormal speeds and bandwidths.
+
+    Args:
+        seconds_per_example: median seconds per training example.
+        sigma: standard deviation of the logarithm of the seconds per example.
+        down: median download bandwidth, bytes per second.
+        up: median upload bandwidth, bytes per second; a client's factors of `down` and `up` are equal.
+        bandwidth_sigma: standard deviation of the logarithm of the bandwidth.
+        latency: seconds per exchange.
+        jitter: standard deviation of the logarithm of a client's factor in a round.
+        by: quantity that slow clients have in common: the `label` of most of their examples, or a large `size`.
+        correlation: correlation of the logarithm of the seconds per example with the rank by that quantity, in [0, 1].
+    """
+    _at_least("lognormal", 0, sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
+    _correlation("lognormal", correlation)
+
+    def draw(rng: np.random.Generator, clients: Clients) -> Timing:
+        slowness = _scores(rng, clients, by, correlation)
+        bandwidth = np.exp(bandwidth_sigma * rng.standard_normal(len(clients.sizes)))
+        return _timing(seconds_per_example * np.exp(sigma * slowness), down * bandwidth, up * bandwidth, latency)
+
+    return Law("lognormal", draw, jitter)
+
+
+def correlated(
+    *,
+    seconds_per_example: float = 0.005,
+    sigma: float = 1.0,
+    down: float = 2.5e6,
+    up: float = 1e6,
+    bandwidth_sigma: float = 1.0,
+    latency: float = 0.1,
+    jitter: float = 0.0,
+    by: By = "label",
+    correlation: float = 0.9,
+) -> Law:
+    """Make `lognormal` with slow clients that share their labels, so that a deadline loses these labels."""
+    law = lognormal(
+        seconds_per_example=seconds_per_example, sigma=sigma, down=down, up=up, bandwidth_sigma=bandwidth_sigma,
+        latency=latency, jitter=jitter, by=by, correlation=correlation,
+    )  # fmt: skip
+    return law._replace(name="correlated")
+
+
+def tiers(
+    *,
+    shares: str = "0.25:0.5:0.25",
+    seconds_per_example: str = "0.002:0.005:0.02",
+    down: str = "5e6:2.5e6:0.5e6",
+    up: str = "2e6:1e6:0.2e6",
+    latency: float = 0.1,
+    jitter: float = 0.0,
+    by: By = "none",
+    correlation: float = 1.0,
+) -> Law:
+    """Make the law of device classes. Lists have one value per class, separated by colons.
+
+    Args:
+        shares: fractions of the clients in each class.
+        seconds_per_example: seconds per training example.
+        down: download bandwidth, bytes per second.
+        up: upload bandwidth, bytes per second.
+        latency: seconds per exchange.
+        jitter: standard deviation of the logarithm of a client's factor in a round.
+        by: quantity that clients of the later classes have in common: the `label` of most of their examples, or a large
+            `size`.
+        correlation: correlation of the class with the rank by that quantity, in [0, 1].
+    """
+    _at_least("tiers", 0, jitter=jitter)
+    _correlation("tiers", correlation)
+    given = {"shares": shares, "seconds_per_example": seconds_per_example, "down": down, "up": up}
+    columns = {name: _list(name, text) for name, text in given.items()}
+    if len({len(values) for values in columns.values()}) > 1:
+        counts = ", ".join(f"{name} {len(values)}" for name, values in columns.items())
+        raise UserError(f"--timing-args of tiers: the numbers of classes differ ({counts}); give one value per class")
+    if min(columns["shares"]) < 0 or abs(sum(columns["shares"]) - 1) > 1e-6:
+        raise UserError(f"--timing-args of tiers: shares={shares} are not fractions that add up to 1")
+    ends = np.cumsum(columns["shares"])
+
+    def draw(rng: np.random.Generator, clients: Clients) -> Timing:
+        scores = _scores(rng, clients, by, correlation)
+        number = len(scores)
+        tier = np.empty(number, int)
+        in_order = np.searchsorted(np.round(ends * number), np.arange(number), side="right")
+        tier[np.argsort(scores, kind="stable")] = np.minimum(in_order, len(ends) - 1)
+        seconds, of_down, of_up = (np.asarray(columns[name])[tier] for name in ("seconds_per_example", "down", "up"))
+        return _timing(seconds, of_down, of_up, latency)
+
+    return Law("tiers", draw, jitter)
+
+
+_COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
+    ("seconds_per_example", "down", "up", "latency"): (1.0, 1.0, 1.0, 1.0),
+    ("computation", "communication"): (1e-3, 1e3 / 8),  # FedScale: ms per example, kbit/s
+}
+
+
+def from_file(*, path: str, jitter: float = 0.0) -> Law:
+    """Make the law that reads a device per client from a .csv or .npz file.
+
+    Args:
+        path: file with the columns or arrays `seconds_per_example`, `down`, `up` (bytes per second) and `latency`; or,
+            as in FedScale, `computation` (ms per training example) and `communication` (kbit/s, both directions). A
+            .csv file also has the column `client`, IDs from 0.
+        jitter: standard deviation of the logarithm of a client's factor in a round.
+    """
+    _at_least("a file", 0, jitter=jitter)
+    try:
+        columns = _of_archive(path) if path.endswith(".npz") else _of_csv(files.read_text(Path(path), MOST_BYTES))
+        timing = _of_columns(columns)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"--timing: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a law "
+            f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
+        ) from error
+
+    def draw(rng: np.random.Generator, clients: Clients) -> Timing:
+        del rng
+        return _of_all_clients(timing, len(clients.sizes), path)
+
+    return Law("file", draw, jitter)
+
+
+TABLE: Mapping[str, Callable[..., Law]] = {
+    "lognormal": lognormal, "tiers": tiers, "correlated": correlated, "file": from_file,
+}  # fmt: skip
+"""Name -> function that makes the law."""
+
+
+def from_values(timing: Timing) -> Law:
+    """Make the law of given speeds, [N], such as `Experiment.of(timing=...)` takes."""
+    try:
+        own = _timing(*timing)
+    except ValueError as error:
+        raise UserError(f"timing: its arrays have different lengths ({error}); give one value per client") from error
+    return Law("values", lambda rng, clients: _of_all_clients(own, len(clients.sizes), "the value"))
+
+
+def _of_all_clients(timing: Timing, num_clients: int, source: str) -> Timing:
+    count = len(timing.seconds_per_example)
+    if count != num_clients:
+        raise UserError(
+            f"--timing: {source} has {count} clients, but the run has {num_clients}; change --num-clients or the file"
+        )
+    return timing
+
+
+def _of_csv(text: str) -> dict[str, np.ndarray]:
+    rows = list(csv.DictReader(io.StringIO(text)))
+    if not rows:
+        raise ValueError("it has no rows")
+    columns = {str(name).strip(): [row[name] for row in rows] for name in rows[0]}
+    order = np.argsort(np.array(columns.pop("client"), int), kind="stable")
+    ids = np.array([row["client"] for row in rows], int)[order]
+    missing = np.flatnonzero(ids != np.arange(len(ids)))
+    if len(missing):
+        raise ValueError(f"the column client does not list 0 to {len(ids) - 1} once each (at {missing[0]})")
+    return {name: np.array(values, np.float32)[order] for name, values in columns.items()}
+
+
+def _of_archive(path: str) -> dict[str, np.ndarray]:
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: np.asarray(archive[name], np.float32) for name in archive.files}
+
+
+def _of_columns(columns: Mapping[str, np.ndarray]) -> Timing:
+    for names, factors in _COLUMNS.items():
+        if set(names) <= set(columns):
+            values = [factor * columns[name] for name, factor in zip(names, factors)]
+            return _timing(*values) if len(values) == 4 else _timing(values[0], values[1], values[1], 0.0)
+    raise ValueError(f"it has the columns {', '.join(columns) or 'none'}")
+
+
+def _scores(rng: np.random.Generator, clients: Clients, by: str, correlation: float) -> np.ndarray:
+    """Return standard normal scores [N], large for slow clients, correlated with the rank by `by`."""
+    number = len(clients.sizes)
+    noise = rng.standard_normal(number)
+    if by == "none":
+        return noise
+    # Ties are broken at random, so that equal clients differ only by the noise of their rank.
+    key = clients.sizes if by == "size" else clients.label_counts.argmax(axis=1)
+    ranks = np.empty(number, int)
+    ranks[np.lexsort((rng.random(number), key))] = np.arange(number)
+    normal = np.sort(rng.standard_normal(number))[ranks]
+    return correlation * normal + np.sqrt(1 - correlation**2) * noise
+
+
+def _list(name: str, text: Any) -> list[float]:
+    try:
+        return [float(part) for part in str(text).split(":")]
+    except ValueError as error:
+        raise UserError(f"--timing-args of tiers: {name}={text} is not a list such as 0.5:0.5") from error
+
+
+def _at_least(law: str, least: float, **values: float) -> None:
+    for name, value in values.items():
+        if not least <= value < float("inf"):
+            raise UserError(f"--timing-args of {law}: {name}={value} is below {least} or not finite")
+
+
+def _correlation(law: str, value: float) -> None:
+    if not 0 <= value <= 1:
+        raise UserError(f"--timing-args of {law}: correlation={value} is outside [0, 1]")
+
+
+def _timing(seconds: Any, down: Any, up: Any, latency: Any) -> Timing:
+    """Return float32 speeds [N]; reject values that are not finite and positive."""
+    shape = np.shape(seconds)
+    timing = Timing(*(np.broadcast_to(np.asarray(part, np.float32), shape) for part in (seconds, down, up, latency)))
+    for name, values in timing._asdict().items():
+        wrong = ~np.isfinite(values) | (values < 0 if name == "latency" else values <= 0)
+        if wrong.any():
+            place = int(np.flatnonzero(wrong)[0])
+            least = "at least 0" if name == "latency" else "above 0"
+            raise UserError(f"--timing: {name} of client {place} is {values[place]:g}; give finite numbers {least}")
+    return timing

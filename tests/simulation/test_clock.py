@@ -1,0 +1,230 @@
+"""The simulated clock: rounds computed by hand, deadlines, over-selection, and jitter.
+
+Three clients with n = 8, 16 and 24 examples; all figures below are for a model of P parameters. A client spends its
+latency l, downloads at d bytes/s, trains s seconds an example, and uploads at u bytes/s.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel.errors import UserError
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import clock, keys, run
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    SELECTED,
+    Outcome,
+    Request,
+    Selection,
+    Strategy,
+    always,
+    at_start,
+)  # fmt: skip
+from fedjax_sel.timing import Clock, Timing
+
+SIZES = np.array([8.0, 16.0, 24.0])
+SPEED = Timing(
+    np.array([0.01, 0.02, 0.04]), np.array([1e4, 2e4, 4e3]), np.array([5e3, 1e3, 2e3]), np.array([0.1, 0.2, 0.3])
+)
+S, DOWN, UP, LATENCY = SPEED
+CLASSES, INPUTS = 4, 9
+PARAMETERS = CLASSES * INPUTS + CLASSES  # logistic regression
+MODEL = 4.0 * PARAMETERS  # bytes
+TRAIN, FORWARD = SIZES * S, SIZES * S / 3
+WHOLE = LATENCY + MODEL / DOWN + TRAIN + MODEL / UP  # a client's own round
+ANSWER = LATENCY + 4 / UP  # one float, without model and work
+FETCH, SEND = MODEL / DOWN, MODEL / UP
+STATIC = {
+    "dataset": f"synthetic:train_size=48,test_size=8,num_classes={CLASSES},image_size=3", "model": "logistic",
+    "partition": [np.arange(8), np.arange(8, 24), np.arange(24, 48)], "local_epochs": 1, "batch_size": 4, "rounds": 3,
+    "timing": SPEED,
+}  # fmt: skip
+EVERYBODY = (0, 1, 2)
+
+
+def fixed(*ids, requests=(), update=None):
+    """A strategy that selects the same clients in every round, and names all as candidates."""
+    mask = jnp.ones((len(ids),), bool)
+    more = {} if update is None else {"update": update}
+    if any(request.who == CANDIDATES for request in requests):
+        more["candidates"] = lambda key, state, info, round, available: jnp.arange(3, dtype=jnp.int32)
+    return Strategy(
+        "fixed", lambda key, env: jnp.zeros((2,)),
+        lambda key, state, info, round, available: Selection(jnp.array(ids, jnp.int32), None, mask),
+        requests=tuple(requests), **more,
+    )  # fmt: skip
+
+
+def seconds_of(strategy, num_selected, **settings):
+    experiment = fedjax_sel.Experiment.of(**STATIC | {"algo": strategy, "num_selected": num_selected} | settings)
+    return fedjax_sel.run(experiment)
+
+
+def reads_losses(state, info, round, selection, outcome: Outcome):
+    return state + outcome.losses_before.sum() + outcome.losses_after.sum()
+
+
+def slowest(*exchanges):
+    """The duration of exchanges in sequence, each as long as its slowest client."""
+    return sum(exchange.max() for exchange in exchanges)
+
+
+ASKED = ANSWER + FETCH  # a client that receives the model to send one float
+AFTER = WHOLE - FETCH  # a client's training if it has the model
+REPORT = LATENCY + SEND  # and if it has already trained
+CASES = {  # requests -> the first round and the later rounds, with all three clients in the cohort
+    "nothing": ((), WHOLE.max(), WHOLE.max()),
+    "loss of all": ([Request("loss", ALL, always())], *[slowest(ASKED + FORWARD, AFTER)] * 2),
+    "loss of candidates": ([Request("loss", CANDIDATES, always())], *[slowest(ASKED + FORWARD, AFTER)] * 2),
+    "loss of the cohort": ([Request("loss", SELECTED, always())], *[slowest(WHOLE + FORWARD + 4 / UP)] * 2),
+    "training loss of the cohort": ([Request("training_loss", SELECTED, always())], *[slowest(WHOLE + 4 / UP)] * 2),
+    "gradient at the start": (
+        [Request("gradient", ALL, at_start())], slowest(LATENCY + FETCH + TRAIN + SEND, AFTER), WHOLE.max(),
+    ),
+    "labels": ([Request("label_histogram", ALL, always())], *[slowest(LATENCY + CLASSES * 4 / UP, WHOLE)] * 2),
+    "length of updates": ([Request("update_norm", ALL, always())], *[slowest(ASKED + TRAIN, REPORT)] * 2),
+    "updates": ([Request("update", ALL, always())], *[slowest(LATENCY + FETCH + TRAIN + SEND, REPORT)] * 2),
+    "durations": ([Request("seconds", ALL, at_start())], slowest(ASKED + TRAIN, AFTER), WHOLE.max()),
+    "losses and labels": (
+        [Request("loss", ALL, always()), Request("label_histogram", ALL, always())],
+        *[slowest(ASKED + FORWARD + CLASSES * 4 / UP, AFTER)] * 2,
+    ),
+    "probes": (
+        [Request("loss_change", ALL, always(), (("probes", 2),))],
+        *[slowest(WHOLE, WHOLE, LATENCY + 3 * FETCH + 3 * FORWARD + 3 * 4 / UP, AFTER)] * 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_round_by_hand(case):
+    requests, first, later = CASES[case]
+    result = seconds_of(fixed(*EVERYBODY, requests=requests), 3)
+    np.testing.assert_allclose(result.seconds, [[first, later, later]], rtol=1e-5)
+
+
+def test_losses_that_a_strategy_reads_take_two_forward_passes():
+    result = seconds_of(fixed(0, 1, update=reads_losses), 2)
+    np.testing.assert_allclose(result.seconds, slowest((WHOLE + 2 * FORWARD + 8 / UP)[:2]) * np.ones((1, 3)), rtol=1e-5)
+
+
+def test_the_server_adds_its_own_seconds():
+    result = seconds_of(fixed(0, 1), 2, server_seconds=0.5)
+    np.testing.assert_allclose(result.seconds, (WHOLE[:2].max() + 0.5) * np.ones((1, 3)), rtol=1e-5)
+
+
+def test_a_late_report_is_lost_and_the_round_ends_at_the_deadline():
+    order = np.argsort(WHOLE)
+    limit = (WHOLE[order[1]] + WHOLE[order[2]]) / 2
+    result = seconds_of(fixed(*EVERYBODY), 3, deadline=f"{limit}")
+    np.testing.assert_allclose(result.seconds, limit * np.ones((1, 3)), rtol=1e-6)
+    assert (result.ledger.reports_lost == 1).all() and (result.ledger.models_up == 2).all()
+    assert (result.ledger.models_down == 3).all()
+    in_time = seconds_of(fixed(*order[:2].tolist()), 2, deadline=f"{limit}")
+    np.testing.assert_allclose(in_time.seconds, WHOLE[order[1]] * np.ones((1, 3)), rtol=1e-5)
+
+
+def test_a_deadline_can_be_a_quantile_of_all_clients():
+    by_quantile = seconds_of(fixed(*EVERYBODY), 3, deadline="q0.5")
+    np.testing.assert_allclose(by_quantile.seconds, np.median(WHOLE) * np.ones((1, 3)), rtol=1e-5)
+
+
+def test_the_first_reports_count_and_the_others_are_lost_and_billed():
+    result = seconds_of(fixed(*EVERYBODY), 2, over_select=1.5)
+    np.testing.assert_allclose(result.seconds, np.sort(WHOLE)[1] * np.ones((1, 3)), rtol=1e-5)
+    assert (result.ledger.reports_lost == 1).all() and (result.ledger.models_down == 3).all()
+    assert (result.ledger.examples_trained == SIZES.sum()).all()
+
+
+def test_strategies_see_the_seconds_of_reports_and_buy_those_of_all():
+    def keep(state, info, round, selection, outcome):
+        return outcome.seconds
+
+    limit = np.sort(WHOLE)[1:].mean()
+    strategy = fixed(*EVERYBODY, update=keep)._replace(init=lambda key, env: jnp.full((3,), float(env.has_clock)))
+    problem = pose(fedjax_sel.Experiment.of(**STATIC, algo=strategy, num_selected=3, deadline=f"{limit}", chunk=3))
+    program = run.prepare(problem)
+    assert (program.carry.strategy == 1.0).all()
+    carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
+    np.testing.assert_allclose(carry.strategy[0], np.where(limit >= WHOLE, WHOLE, 0.0), rtol=1e-5)
+    bought = fixed(0, requests=[Request("seconds", ALL, at_start())])
+    program = run.prepare(pose(fedjax_sel.Experiment.of(**STATIC, algo=bought, num_selected=1)))
+    np.testing.assert_allclose(program.carry.info.seconds.value[0], WHOLE, rtol=1e-5)
+
+
+def test_jitter_is_lognormal_and_depends_on_seed_and_round_alone():
+    plan = pose(fedjax_sel.Experiment.of(**STATIC, num_selected=2, algo=fixed(0, 1)))
+    streams = keys.streams(keys.roots(range(50), {}))
+    given = Timing(*(jnp.ones((50, 200)) for _ in range(4)))
+    timed = run.prepare(plan).plan._replace(clock=Clock(0.5, 2, 0.0))
+    of_rounds = [clock.speeds(timed, given, streams, jnp.int32(round)) for round in (0, 1)]
+    factors = [speeds.latency for speeds in of_rounds if speeds is not None]
+    logs = np.log(np.stack(factors))
+    assert abs(logs.mean()) < 4 * 0.5 / np.sqrt(logs.size) and abs(logs.std() - 0.5) < 0.01
+    assert abs(np.corrcoef(logs[0].ravel(), logs[1].ravel())[0, 1]) < 0.04
+    np.testing.assert_allclose(of_rounds[0].down * factors[0], 1.0, rtol=1e-6)
+
+
+TIERS = {
+    "dataset": "synthetic:train_size=200,test_size=20,num_classes=4,image_size=4", "num_clients": 20,
+    "num_selected": 4, "algo": "random", "local_steps": 2, "rounds": 4, "timing": "tiers", "seeds": 2,
+    "timing_args": {"jitter": 0.3}, "over_select": 1.5, "deadline": "q0.9",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_resumed_run_continues_the_clock_to_the_bit(tmp_path):
+    whole = fedjax_sel.run(fedjax_sel.Config().replace(**TIERS))
+    first = fedjax_sel.Config().replace(**TIERS | {"rounds": 2, "out": tmp_path / "run", "chunk": 1})
+    fedjax_sel.run(first)
+    rest = fedjax_sel.run(first.replace(rounds=4))
+    assert np.array_equal(whole.seconds, rest.seconds) and len(np.unique(whole.seconds)) == 8
+
+
+@pytest.mark.parametrize(
+    "settings,message",
+    [
+        ({"deadline": "0.001"}, "no client reports within"),
+        ({"deadline": "q2"}, "neither seconds above 0 nor a quantile"),
+        ({"over_select": 9.0}, "selects 36, but there are 20"),
+        ({"timing_args": {"jitter": -1}}, "jitter"),
+        ({"timing_args": {"shares": "0.5:0.6:0.1"}}, "add up to 1"),
+        ({"timing": "rapid"}, "rapid"),
+        ({"aggregation": "unbiased"}, "unbiased"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_fix(settings, message):
+    with pytest.raises(UserError, match=message):
+        run.prepare(pose(fedjax_sel.Experiment.of(**TIERS | settings)))
+
+
+def test_files_of_devices(tmp_path):
+    rows = [
+        "client,seconds_per_example,down,up,latency",
+        "1,0.02,2e4,1e3,0.2",
+        "0,0.01,1e4,5e3,0.1",
+        "2,0.04,4e3,2e3,0.3",
+    ]
+    own = tmp_path / "devices.csv"
+    own.write_text("\n".join(rows))
+    result = seconds_of(fixed(0, 1), 2, timing=str(own))
+    np.testing.assert_allclose(result.seconds, WHOLE[:2].max() * np.ones((1, 3)), rtol=1e-5)
+    np.savez(tmp_path / "devices.npz", **SPEED._asdict())
+    again = seconds_of(fixed(0, 1), 2, timing=str(tmp_path / "devices.npz"))
+    assert np.array_equal(result.seconds, again.seconds)
+    scale = tmp_path / "fedscale.csv"  # ms per example, kbit/s
+    scale.write_text("client,computation,communication\n0,10,80\n1,20,160\n2,40,32\n")
+    result = seconds_of(fixed(0, 1), 2, timing=str(scale))
+    expected = (2 * MODEL / np.array([1e4, 2e4]) + TRAIN[:2]).max()
+    np.testing.assert_allclose(result.seconds, expected * np.ones((1, 3)), rtol=1e-5)
+    for text, message in (
+        ("", "no rows"),
+        (rows[0] + "\n0,0,1,1,1", "above 0"),
+        (rows[0] + "\n0,1,1,1,1", "1 clients"),
+    ):
+        own.write_text(text)
+        with pytest.raises(UserError, match=message):
+            seconds_of(fixed(0, 1), 2, timing=str(own))

@@ -196,9 +196,10 @@ def availability_table(experiment: "Experiment | Config", seed: int = 0) -> "np.
     Raises:
         UserError: the configuration or the data is invalid.
     """
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.simulation.layout import availability_table
 
-    return availability_table(experiment, seed)
+    return availability_table(experiment_of(experiment), seed)
 
 
 # Imported on first use: these need JAX or NumPy, which `--help` and a configuration do not.

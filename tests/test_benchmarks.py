@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 import fedjax_sel
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
@@ -61,7 +62,7 @@ def test_settings_of_the_rivals_are_sound(rivals):
     settings, ours = rivals("settings"), rivals("ours")
     for name, setting in settings.SETTINGS.items():
         config = ours.config_of(setting)
-        check(config)
+        check(Experiment(config))
         assert config.training.learning_rate_milestones == (), name
         assert setting["rounds"] % setting["chunk"] == setting["warm_rounds"] % setting["chunk"] == 0
         assert config.data.dataset in rivals("synthetic").SHAPES
@@ -145,7 +146,7 @@ def test_our_side_runs_every_setting_of_the_rivals(rivals, our_side, name):
 )
 def test_rounds_per_second_takes_any_preset_with_any_model(rivals, preset, model, dropout):
     config = rivals("rounds").setting(preset, 2, model=model)
-    check(config)
+    check(Experiment(config))
     assert (config.model.model, config.model.model_dropout) == (model, dropout)
     assert config.run.chunk == (10 if model == "mlp" else 1)
     case = {"preset": preset, "seeds": 2, "evaluate": True, "model": model}

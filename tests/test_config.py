@@ -14,7 +14,7 @@ import fedjax_sel
 from fedjax_sel import Config, UserError, data, preset
 from fedjax_sel.cli import command_line
 from fedjax_sel.config import RunConfig, flat_types, typed, validate
-from fedjax_sel.config.settings import CONCERNS
+from fedjax_sel.config.settings import CONCERNS, ranges
 from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.experiment import problem
 from fedjax_sel.experiment.values import Choices
@@ -54,6 +54,12 @@ def test_every_field_has_a_help_text_and_a_unique_flat_name():
     names = [field.name for part in parts for field in dataclasses.fields(part)]
     assert len(names) == len(set(names)) == len(flat_types())
     assert all(field.metadata["help"] for part in parts for field in dataclasses.fields(part))
+
+
+def test_every_number_has_a_range():
+    """`convert` and `validate` check the others."""
+    numbers = {name for name, kind in flat_types().items() if {int, float} & {kind, *typing.get_args(kind)}}
+    assert numbers - {name for name, own in ranges().items() if own} == {"local_epochs", "seeds", "seeds_at_once"}
 
 
 def test_every_field_reads_by_its_flat_name():

@@ -10,7 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel.cli import command_line
 from fedjax_sel.config import Config, flat_types
-from fedjax_sel.experiment import checking
+from fedjax_sel.experiment import Experiment, checking
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.runs import sweep
 from fedjax_sel.training import optimizers
@@ -44,7 +44,7 @@ def test_its_commands_can_run(command):
     words = shlex.split(command.split("#")[0])[2:]
     parser = command_line.make_parser("train", "", "", only=set(flat_types()))
     config, _ = command_line.parse(parser, words)
-    check(config)
+    check(Experiment(config))
 
 
 def test_its_comparison_can_run(tmp_path):
@@ -52,10 +52,10 @@ def test_its_comparison_can_run(tmp_path):
     words = shlex.split(command)[2:]
     algos = words[words.index("--algos") + 1 : words.index("--optimizers")]
     chosen = words[words.index("--optimizers") + 1 : words.index("--out")]
-    jobs = sweep.make_jobs({"here": Config()}, algos, tmp_path, False, chosen)
+    jobs = sweep.make_jobs({"here": Experiment()}, algos, tmp_path, False, chosen)
     assert len(jobs) == len(algos) * len(chosen)
     for job in jobs:
-        check(job.config)
+        check(job.experiment)
 
 
 @pytest.mark.slow

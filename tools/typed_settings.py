@@ -2,6 +2,8 @@
 """Write `fedjax_sel/config/typed.py`, the configuration's fields for type checkers, from `config/settings.py`."""
 
 import ast
+import inspect
+import typing
 from pathlib import Path
 
 from fedjax_sel.config import settings
@@ -29,7 +31,7 @@ def text() -> str:
     tree = ast.parse(Path(settings.__file__).read_text())
     kinds = {kind.__name__ for kind in settings.CONCERNS.values()}
     read = {
-        line.target.id: ast.unparse(line.annotation).replace("'", '"')
+        line.target.id: _without_range(ast.unparse(line.annotation).replace("'", '"'))
         for node in tree.body
         if isinstance(node, ast.ClassDef) and node.name in kinds
         for line in node.body
@@ -47,6 +49,13 @@ def text() -> str:
         lines = "\n".join(f"    {field}: {types[field]}" for field in fields)
         classes.append(f'class {name}:\n    """{about}"""\n\n{lines}\n')
     return HEAD + "\n\n".join(classes)
+
+
+def _without_range(annotation: str) -> str:
+    kind = getattr(settings, annotation, None)
+    if typing.get_origin(kind) is typing.Annotated:
+        kind = typing.get_args(kind)[0]
+    return annotation if kind is None else inspect.formatannotation(kind).replace("typing.", "")
 
 
 if __name__ == "__main__":

@@ -64,9 +64,11 @@ def main(arguments: Sequence[str]) -> int:
         _give_one_of(arguments, "--optimizer-args", "--optimizers")
     for config in settings.values():
         validate(config)
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.runs.sweep import make_jobs
 
-    jobs = make_jobs(settings, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
+    experiments = {name: experiment_of(config) for name, config in settings.items()}
+    jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
     return compare(jobs, flags.out, arguments, flags.log)
 

@@ -197,14 +197,16 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
 
     from fedjax_sel import availability_table, strategies
     from fedjax_sel.data import partition
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
     from fedjax_sel.reporting import plots
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
-    dataset = load_data(config, server_validation(config, strategy))
-    parts = deal(config, dataset, seed)
+    experiment = experiment_of(config)
+    dataset = load_data(experiment, server_validation(config, strategy))
+    parts = deal(experiment, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
@@ -217,7 +219,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         drawing = _drawing((5, 4.5), title)
         _draw_sizes(drawing.subplots(), parts.sizes)
     if config.selection.available != "1" or flags.save_availability:
-        table = availability_table(config, config.run.seeds[0])
+        table = availability_table(experiment, config.run.seeds[0])
         counts_by_round = table.sum(axis=1)
         more["available per round"] = (
             f"{counts_by_round.min():,} to {counts_by_round.max():,} clients in {len(table):,} rounds, mean "

@@ -66,12 +66,14 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     """Run an experiment, write its folder, print the result table, and return the exit code."""
     from fedjax_sel import devices, logs
     from fedjax_sel.cli import catalogue
+    from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
 
     experiment.start_jax(config)
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
-    finished = experiment.finished(out, config)
+    given = experiment_of(config)
+    finished = experiment.finished(out, given)
     if finished is not None:
         if devices.is_first():
             with contextlib.suppress(UserError):  # the folder may be read-only
@@ -83,7 +85,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         return 0
     try:
         watching = logs.make(log, out) if devices.is_first() else []
-        result = experiment.run_experiment(config.replace(out=str(out)), True, watching)
+        result = experiment.run_experiment(given.replace(out=str(out)), True, watching)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds before it are in {out}", file=sys.stderr)
         return 3

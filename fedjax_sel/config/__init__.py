@@ -35,6 +35,7 @@ from fedjax_sel.config.settings import (
     flat_types,
     is_value,
     only_with,
+    ranges,
 )
 from fedjax_sel.config.typed import NamedSettings
 from fedjax_sel.core import parsing
@@ -244,9 +245,6 @@ def read_config_file(path: Path, base: Config) -> Config:
         raise UserError(f"--config {path}: {error}") from error
 
 
-_LARGEST_SHARE = 1 - 2.0**-24  # float32's largest number below 1
-
-
 def validate(config: Config) -> None:
     """Reject invalid values before any data are read; a UserError names the flag, the value and a remedy."""
     config = config.replace(**config.flat())  # rejects values of the wrong type
@@ -256,86 +254,27 @@ def validate(config: Config) -> None:
         if not allowed:
             raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
 
-    counts = ("num_clients", "num_selected", "rounds", "batch_size", "shards_per_client", "min_client_size")
-    for name in (*counts, "eval_every", "chunk"):
-        need(name, values[name] >= 1, "is below 1; give a positive integer")
-    steps, epochs = values["local_steps"], config.training.epochs
-    need("local_steps", steps is None or 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")
-    fine = epochs is None or (epochs[0] >= 1 and epochs[1] <= 10_000)
-    need("local_epochs", fine, "is not a whole number from 1 to 10000, or a range of them such as 1:5")
-    for name in ("alpha", "learning_rate", "learning_rate_decay"):
-        need(name, 0 < values[name] < float("inf"), "is not a positive number")
-    rate = values["server_learning_rate"]
-    need("server_learning_rate", rate is None or 0 < rate < float("inf"), "is not a positive number")
-    for name in ("holdout", "model_dropout", "momentum", "report_failure_rate"):
-        need(name, 0 <= values[name] < 1, "is outside 0 (included) to 1 (excluded)")
-        need(name, values[name] <= _LARGEST_SHARE, "is 1 in float32, which runs use; give a smaller value")
-    part = config.selection.available_share
-    need("available", part is None or 0 < part <= 1, "is outside 0 (excluded) to 1 (included)")
-    named = values["available"].endswith((".csv", ".npy", ".txt")) or values["available"].startswith("value:")
-    if part is None and not named and values["available"] not in MODES:
-        advice = parsing.did_you_mean(values["available"], MODES)
-        need("available", False, f"is neither a fraction such as 0.5, a .csv, .txt or .npy file, nor a mode; {advice}")
+    for name, own in ranges().items():
+        for reason_of in () if values[name] is None else (*own, parsing.misfit):
+            need(name, (reason := reason_of(values[name])) is None, reason or "")
+    if values["task"] == "classification" and values["target_accuracy"] is not None:
+        need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
+    n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]
+    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
+    need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
+    share = config.selection.available_share
+    reached = share is None or share * n * rounds >= 1
+    need("available", reached, f"of {n} clients leaves none available in {rounds} rounds; give more")
     timed = values["available"] != "speed" or values["timing"] != "none"
     need("available", timed, "needs the speed of the clients' devices; add --timing lognormal, tiers or a file")
-    every = values["checkpoint_every"]
-    need("checkpoint_every", every is None or every >= 1, "is below 1; remove it to save by time only")
-    need("checkpoint_seconds", values["checkpoint_seconds"] > 0, "is not a positive number")
-    need("keep", values["keep"] >= 0, "is negative; give 0 to save no checkpoints")
-    share = values["server_validation"]
-    need("server_validation", share is None or 0 <= share < 1, "is outside 0 (included) to 1 (excluded)")
-    need("weight_decay", 0 <= values["weight_decay"] < float("inf"), "is negative or infinite; give 0 or more")
-    need("train_metrics_every", values["train_metrics_every"] >= 0, "is negative; give 0 for never")
-    need("cohort_batch", (values["cohort_batch"] or 0) >= 0, "is negative; give 0 for all clients at once")
-    target = values["target_accuracy"]
-    need("target_accuracy", target is None or target > 0, "is not positive")
-    if values["task"] == "classification":
-        need("target_accuracy", target is None or target <= 1, "is not a fraction between 0 and 1, such as 0.62")
-    for name in flat_types():
-        need(name, (reason := parsing.misfit(values[name])) is None, reason or "")
-    most = parsing.MOST_SEEDS
-    need("seeds", len(values["seeds"]) <= most, f"exceed the maximum of {most} seeds; give fewer")
-    need("seeds", len(values["seeds"]) > 0, "is empty; give a count such as 5")
-    for name in ("data_seed", "model_seed", "selection_seed", "training_seed"):
-        need(name, values[name] is None or 0 <= values[name] < 2**31, "is outside 0 to 2147483647")
-    need("seeds", all(0 <= seed < 2**31 for seed in values["seeds"]), "has a seed outside 0 to 2147483647")
-    milestones = values["learning_rate_milestones"]
-    need(
-        "learning_rate_milestones",
-        all(1 <= m < 2**31 for m in milestones) and list(milestones) == sorted(set(milestones)),
-        "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
-    )
-    n = values["num_clients"]
-    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
-    if (values["local_steps"] is None) == (values["local_epochs"] is None):
-        raise UserError(
-            f"--local-steps {values['local_steps']} and --local-epochs {values['local_epochs']}: "
-            "give exactly one of them"
-        )
-    reached = 1.0 if part is None else part * n * values["rounds"]
-    need("available", reached >= 1, f"of {n} clients leaves none available in {values['rounds']} rounds; give more")
-    for name in ("out", "data_dir"):
-        need(name, values[name] != "", "is empty; name a folder, or remove the flag")
-    asked = config.cohort_size
-    need("over_select", 1 <= values["over_select"] < float("inf"), "is below 1 or not finite")
-    need("over_select", asked <= n, f"of {values['num_selected']} selects {asked}, but there are {n} clients")
-    need("server_seconds", 0 <= values["server_seconds"] < float("inf"), "is negative or infinite; give 0 or more")
-    if values["deadline"] is not None:
-        need(
-            "deadline",
-            parsing.deadline(values["deadline"]) is not None,
-            "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1",
-        )
-    timed = values["deadline"] is not None or values["over_select"] > 1
-    if timed and values["aggregation"] == "unbiased":
+    steps, epochs = values["local_steps"], values["local_epochs"]
+    if (steps is None) == (epochs is None):
+        raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
+    if values["aggregation"] == "unbiased" and (values["deadline"] is not None or values["over_select"] > 1):
         raise UserError(
             "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
             "or --over-select; remove these flags or choose another rule"
         )
-    home = (values["out"] or "").startswith("~")
-    need("out", not home, "starts with ~, which the shell did not expand; write the full path")
-    if values["mesh"] is not None:
-        parsing.mesh_shape(values["mesh"])
     together, count = values["seeds_at_once"], len(values["seeds"])
     if together is not None and (together < 1 or count % together):
         near = max(size for size in range(1, count + 1) if count % size == 0 and size <= max(together, 1))

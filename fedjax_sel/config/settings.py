@@ -1,9 +1,11 @@
-"""The fields of a configuration, one dataclass per concern: default, help text, and condition of each field."""
+"""The fields of a configuration, one dataclass per concern: type, range, default, help text and condition."""
 
 import dataclasses
 import typing
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
+
+from fedjax_sel.core import parsing
 
 VALUE = "value:"
 """Prefix of a field's text if the field was set to a Python value, which has no text form."""
@@ -61,6 +63,66 @@ _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.tim
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
+Range = Callable[[Any], str | None]
+"""Function that returns why a value is invalid, as the end of a message; None if it is valid. None is always valid."""
+
+
+def _range(holds: Callable[[Any], Any], words: str) -> Range:
+    return lambda value: None if holds(value) else words
+
+
+def _fraction(available: str) -> float | None:
+    try:
+        return float(available)
+    except ValueError:
+        return None
+
+
+def _available(text: str) -> str | None:
+    if (share := _fraction(text)) is not None:
+        return None if 0 < share <= 1 else "is outside 0 (excluded) to 1 (included)"
+    if text in MODES or is_value(text) or text.endswith((".csv", ".npy", ".txt")):
+        return None
+    advice = parsing.did_you_mean(text, MODES)
+    return f"is neither a fraction such as 0.5, a .csv, .txt or .npy file, nor a mode; {advice}"
+
+
+_INF = float("inf")
+_SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
+_BELOW_1 = _range(lambda value: value <= 1 - 2.0**-24, "is 1 in float32, which runs use; give a smaller value")
+_POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
+_HOME = _range(lambda path: path[0] != "~", "starts with ~, which the shell did not expand; write the full path")
+_INCREASING = _range(
+    lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
+    "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
+)
+_LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1")
+
+# Types of fields, with ranges. `convert` checks seeds and epochs; `validate` also checks that numbers fit in 32 bits.
+Pairs = tuple[tuple[str, Any], ...]
+Count = Annotated[int, _range(lambda value: value >= 1, "is below 1; give a positive integer")]
+Positive = Annotated[float, _POSITIVE]
+NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negative or infinite; give 0 or more")]
+Fraction = Annotated[float, _SHARE, _BELOW_1]
+Seed = Annotated[int | None, _range(lambda seed: seed >= 0, "is outside 0 to 2147483647")]
+Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
+OutFolder = Annotated[Folder, _HOME]
+ServerShare = Annotated[float | None, _SHARE]
+Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
+Milestones = Annotated[tuple[int, ...], _INCREASING]
+ServerRate = Annotated[float | None, _POSITIVE]
+Available = Annotated[str, _available]
+Deadline = Annotated[str | None, _LIMIT]
+Factor = Annotated[float, _range(lambda factor: 1 <= factor < _INF, "is below 1 or not finite")]
+Target = Annotated[float | None, _range(lambda value: value > 0, "is not positive")]
+Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
+AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
+Mesh = Annotated[str | None, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
+SaveInterval = Annotated[int | None, _range(lambda rounds: rounds >= 1, "is below 1; remove it to save by time only")]
+SaveSeconds = Annotated[float, _range(lambda seconds: seconds > 0, "is not a positive number")]
+Kept = Annotated[int, _range(lambda count: count >= 0, "is negative; give 0 to save no checkpoints")]
+
+
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
     """Data set and held-out examples."""
@@ -70,17 +132,17 @@ class DataConfig:
         "data set: digits, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared TFDS data "
         "set, or mypackage.module:factory",
     )
-    dataset_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --dataset mypackage.module:factory")
-    data_dir: str | None = _setting(
+    dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
+    data_dir: Folder = _setting(
         None, "folder with prepared data (default: TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
     )
-    holdout: float = _setting(
+    holdout: Fraction = _setting(
         0.0, "fraction of each client's examples held out from training, for its losses (FedCor's code uses 0.2)"
     )
     loss_on: Literal["train", "holdout", "all"] = _setting(
         "train", "client examples on which reported losses are computed", _HELD_OUT
     )
-    server_validation: float | None = _setting(
+    server_validation: ServerShare = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
 
@@ -92,10 +154,10 @@ class PartitionConfig:
     partition: Literal["shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural"] = _setting(
         "shards", "scheme that assigns examples to clients; or mypackage.module:factory"
     )
-    partition_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --partition mypackage.module:factory")
-    num_clients: int = _setting(50, "N, number of clients in the federation")
-    shards_per_client: int = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
-    alpha: float = _setting(
+    partition_args: Pairs = _setting((), "parameters of --partition mypackage.module:factory")
+    num_clients: Count = _setting(50, "N, number of clients in the federation")
+    shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
+    alpha: Positive = _setting(
         0.2,
         "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class",
         _partition("dirichlet_qp", "dirichlet"),
@@ -106,7 +168,7 @@ class PartitionConfig:
     skewness_main: Literal["balanced", "random"] = _setting(
         "balanced", "assignment of main labels to clients", _partition("skewness")
     )
-    min_client_size: int = _setting(5, "minimum number of examples per client", _UNEVEN)
+    min_client_size: Count = _setting(5, "minimum number of examples per client", _UNEVEN)
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
         "hsu",
         "hsu: class proportions are drawn per client, sizes equal; yurochkin: client proportions are drawn per class",
@@ -125,9 +187,9 @@ class ModelConfig:
         "classification",
         "learning task: classification, multilabel, regression, next_token, or mypackage.module:factory",
     )
-    model_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --model mypackage.module:factory")
-    task_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --task mypackage.module:factory")
-    model_dropout: float = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
+    model_args: Pairs = _setting((), "parameters of --model mypackage.module:factory")
+    task_args: Pairs = _setting((), "parameters of --task mypackage.module:factory")
+    model_dropout: Fraction = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
         "pytorch", "weight initialization", _BUILT_IN
     )
@@ -142,25 +204,25 @@ class ModelConfig:
 class TrainingConfig:
     """Local training on clients, and aggregation on the server."""
 
-    local_steps: int | None = _setting(None, "SGD steps per client and round; alternative to --local-epochs")
+    local_steps: Steps = _setting(None, "SGD steps per client and round; alternative to --local-epochs")
     local_epochs: int | str | None = _setting(
         5,
         "local epochs per client and round; alternative to --local-steps; 1:5 draws a number from 1 to 5 for each "
         "client and round",
     )
     full_batch: bool = _setting(False, "use all of a client's examples in every step (FL-DP3S Eq. 3-5)")
-    batch_size: int = _setting(10, "examples per step; clients with fewer examples use all of them", _BATCHES)
-    learning_rate: float = _setting(0.05, "learning rate of the clients")
-    learning_rate_milestones: tuple[int, ...] = _setting((), "rounds at which the learning rate decays")
-    learning_rate_decay: float = _setting(0.5, "factor on the learning rate at each milestone", _MILESTONES)
-    momentum: float = _setting(0.0, "momentum of the clients' SGD")
+    batch_size: Count = _setting(10, "examples per step; clients with fewer examples use all of them", _BATCHES)
+    learning_rate: Positive = _setting(0.05, "learning rate of the clients")
+    learning_rate_milestones: Milestones = _setting((), "rounds at which the learning rate decays")
+    learning_rate_decay: Positive = _setting(0.5, "factor on the learning rate at each milestone", _MILESTONES)
+    momentum: Fraction = _setting(0.0, "momentum of the clients' SGD")
     momentum_buffer: Literal["reset", "persistent"] = _setting(
         "reset",
         "reset: the client optimizer's state is zeroed every round; persistent: it is kept until the client trains "
         "again (GPFL Eq. 1)",
         _CLIENT_STATE,
     )
-    weight_decay: float = _setting(0.0, "L2 coefficient added to the gradient, biases included")
+    weight_decay: NonNegative = _setting(0.0, "L2 coefficient added to the gradient, biases included")
     aggregation: Literal["uniform", "samples", "global-samples", "unbiased"] = _setting(
         "uniform",
         "weights of the cohort's models; uniform: 1/K; samples: n_k / n of the cohort; global-samples: n_k / n of all "
@@ -171,16 +233,14 @@ class TrainingConfig:
         "fedavg",
         "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi (see --list)",
     )
-    optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --optimizer, e.g. mu=0.01")
+    optimizer_args: Pairs = _setting((), "parameters of --optimizer, e.g. mu=0.01")
     client_optimizer: str = _setting("sgd", "optimizer of the clients: sgd, or any Optax optimizer by name, e.g. adam")
-    client_optimizer_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --client-optimizer, e.g. b1=0.8")
+    client_optimizer_args: Pairs = _setting((), "parameters of --client-optimizer, e.g. b1=0.8")
     server_optimizer: str | None = _setting(
         None, "optimizer of the server: any Optax optimizer by name (default: the federated optimizer's own)"
     )
-    server_optimizer_args: tuple[tuple[str, Any], ...] = _setting(
-        (), "parameters of --server-optimizer, e.g. momentum=0.9"
-    )
-    server_learning_rate: float | None = _setting(
+    server_optimizer_args: Pairs = _setting((), "parameters of --server-optimizer, e.g. momentum=0.9")
+    server_learning_rate: ServerRate = _setting(
         None, "learning rate of the server's step on the averaged update (default: 1; adaptive optimizers: 0.01)"
     )
 
@@ -198,25 +258,20 @@ class SelectionConfig:
     """Client selection and availability."""
 
     algo: str = _setting("fl_dp3s", "selection strategy; list them with fedjax-sel list strategies")
-    algo_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --algo, key=value")
-    num_selected: int = _setting(10, "K, number of clients that train per round")
-    available: str = _setting(
+    algo_args: Pairs = _setting((), "parameters of --algo, key=value")
+    num_selected: Count = _setting(10, "K, number of clients that train per round")
+    available: Available = _setting(
         "1",
         "available clients: a fraction of all clients, redrawn each round; a file of 0 and 1, clients x rounds; or a "
         "mode: markov, daily, label, size, speed (docs/reliability.md); FedCor degrades below 1 (results/absence)",
     )
-    available_args: tuple[tuple[str, Any], ...] = _setting(
-        (), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE
-    )
-    report_failure_rate: float = _setting(0.0, "fraction of selected clients whose report is lost")
+    available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
+    report_failure_rate: Fraction = _setting(0.0, "fraction of selected clients whose report is lost")
 
     @property
     def available_share(self) -> float | None:
         """Fraction of clients available in each round; None if a file lists them or a mode draws them."""
-        try:
-            return float(self.available)
-        except ValueError:
-            return None
+        return _fraction(self.available)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,17 +283,17 @@ class TimingConfig:
         "speed of each client's device: lognormal, tiers, correlated, or a .csv or .npz file; none: rounds have no "
         "duration",
     )
-    timing_args: tuple[tuple[str, Any], ...] = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
-    deadline: str | None = _setting(
+    timing_args: Pairs = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
+    deadline: Deadline = _setting(
         None,
         "time limit of a round's training; later reports are lost: seconds, or a quantile such as q0.8 of all clients' "
         "durations without jitter",
         _TIMED,
     )
-    over_select: float = _setting(
+    over_select: Factor = _setting(
         1.0, "clients selected per round as a multiple of K; the first K reports count", _TIMED
     )
-    server_seconds: float = _setting(
+    server_seconds: NonNegative = _setting(
         0.0, "duration of the server's own work per round, e.g. the measured selection time", _TIMED
     )
 
@@ -247,23 +302,21 @@ class TimingConfig:
 class RunConfig:
     """Duration, seeds, devices and output."""
 
-    rounds: int = _setting(100, "number of training rounds")
+    rounds: Count = _setting(100, "number of training rounds")
     seeds: tuple[int, ...] = _setting((0,), "replicates, run together: a count (5 means 0 1 2 3 4) or a list of seeds")
-    data_seed: int | None = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
-    model_seed: int | None = _setting(
-        None, "seed of an initial model shared by all replicates (default: one per replicate)"
-    )
-    selection_seed: int | None = _setting(
+    data_seed: Seed = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
+    model_seed: Seed = _setting(None, "seed of an initial model shared by all replicates (default: one per replicate)")
+    selection_seed: Seed = _setting(
         None, "seed of selection draws shared by all replicates (default: one per replicate)"
     )
-    training_seed: int | None = _setting(
+    training_seed: Seed = _setting(
         None, "seed of shuffles and dropout shared by all replicates (default: one per replicate)"
     )
-    target_accuracy: float | None = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
-    eval_every: int = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
-    train_metrics_every: int = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
-    chunk: int = _setting(10, "rounds per call of the compiled program; the host reads results in between")
-    cohort_batch: int | None = _setting(
+    target_accuracy: Target = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
+    eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
+    train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
+    chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
+    cohort_batch: AtOnce = _setting(
         None, "clients trained at once per device; 0: all, in one vmap (default: the largest number that fits in cache)"
     )
     host_images: bool | None = _setting(
@@ -278,18 +331,18 @@ class RunConfig:
         None,
         "seeds on the devices at once; other seeds run afterwards (default: the largest number that fits in memory)",
     )
-    mesh: str | None = _setting(
+    mesh: Mesh = _setting(
         None,
         "device mesh seeds=A,clients=B: A groups of seeds, and B devices that share each group's clients (default: "
         "chosen automatically)",
     )
-    checkpoint_every: int | None = _setting(
+    checkpoint_every: SaveInterval = _setting(
         None, "rounds between checkpoints, in addition to --checkpoint-seconds", _CHECKPOINTS
     )
-    checkpoint_seconds: float = _setting(
+    checkpoint_seconds: SaveSeconds = _setting(
         30.0, "seconds between checkpoints; the end of a run is always saved", _CHECKPOINTS
     )
-    keep: int = _setting(2, "number of checkpoints kept in the run folder; 0: save none")
+    keep: Kept = _setting(2, "number of checkpoints kept in the run folder; 0: save none")
     resume: Literal["auto", "never", "must"] = _setting(
         "auto",
         "unfinished run in the folder; auto: resume it if present; never: set it aside and start again; must: resume "
@@ -300,7 +353,7 @@ class RunConfig:
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
-    out: str | None = _setting(None, "run folder (default: a new folder in runs/)")
+    out: OutFolder = _setting(None, "run folder (default: a new folder in runs/)")
 
 
 CONCERNS = {
@@ -353,3 +406,9 @@ def only_with(name: str) -> OnlyWith | None:
 def flat_types() -> dict[str, Any]:
     """Return the type of every field by flat name."""
     return {name: hint for kind in CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}
+
+
+def ranges() -> dict[str, tuple[Range, ...]]:
+    """Return the ranges of every field by flat name."""
+    hints = [typing.get_type_hints(kind, include_extras=True) for kind in CONCERNS.values()]
+    return {name: getattr(hint, "__metadata__", ()) for found in hints for name, hint in found.items()}

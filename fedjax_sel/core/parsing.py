@@ -165,19 +165,14 @@ def epochs(value: Any) -> int | str | None:
     """Parse --local-epochs: a count, or a range low:high."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):
         return None
-    if not isinstance(value, str) or ":" not in value:
-        return _passes(value)
-    low, high = map(_passes, value.split(":", 1))
+    texts = value.split(":", 1) if isinstance(value, str) else [value]
+    low, high = (scalar("--local-epochs", text, int) for text in (texts[0], texts[-1]))
+    if not (1 <= low <= 10_000 and 1 <= high <= 10_000):
+        words = "is not a whole number from 1 to 10000, or a range of them such as 1:5"
+        raise UserError(f"--local-epochs: {shown(value)} {words}")
     if low > high:
         raise UserError(f"--local-epochs: {shown(value)} has its bounds reversed; give {high}:{low}")
     return low if low == high else f"{low}:{high}"
-
-
-def _passes(value: Any) -> int:
-    count = scalar("--local-epochs", value, int)
-    if (reason := misfit(count)) is not None:
-        raise UserError(f"--local-epochs: {shown(value)} {reason}")
-    return count
 
 
 def seeds(value: Any) -> tuple[int, ...]:
@@ -187,8 +182,14 @@ def seeds(value: Any) -> tuple[int, ...]:
         count = scalar("--seeds", items[0], int)
         if count < 1:
             raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
-        return tuple(range(min(count, MOST_SEEDS + 1)))
+        items = range(min(count, MOST_SEEDS + 1))
     found = tuple(scalar("--seeds", item, int) for item in items)
+    if not found:
+        raise UserError(f"--seeds: {shown(value)} is empty; give a count such as 5")
+    if len(found) > MOST_SEEDS:
+        raise UserError(f"--seeds: {shown(value)} exceeds the maximum of {MOST_SEEDS} seeds; give fewer")
+    if not all(0 <= seed < 2**31 for seed in found):
+        raise UserError(f"--seeds: {shown(found)} has a seed outside 0 to 2147483647")
     if len(set(found)) < len(found):
         raise UserError(f"--seeds: {shown(found)} contains a duplicate; give each seed once")
     return found

@@ -17,7 +17,7 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
-from fedjax_sel.experiment.values import Experiment, experiment_of
+from fedjax_sel.experiment.values import Experiment
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.contract import BrokenContractError
@@ -277,9 +277,8 @@ class Checked(NamedTuple):
     mode: Mode | None  # mode of availability; None for a fraction, a file or a table
 
 
-def check(experiment_or_config: Experiment | Config) -> Checked:
+def check(experiment: Experiment) -> Checked:
     """Check an experiment without reading data, and build its strategy, optimizers and task."""
-    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     validate(config)
     devices.check_that_jax_starts()

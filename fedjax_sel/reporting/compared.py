@@ -12,7 +12,7 @@ from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
@@ -139,7 +139,8 @@ def of_settings(
         raise UserError(f"{'settings' if chosen else 'algos'}: the list is empty; give at least one")
     logs.make(log, folder)  # fails before the first run if a package is missing
     watching = callbacks.check(watching)
-    jobs = make_jobs(named, chosen, folder, len(named) > 1, servers)
+    experiments = {name: experiment_of(one) for name, one in named.items()}
+    jobs = make_jobs(experiments, chosen, folder, len(named) > 1, servers)
     names = list(dict.fromkeys(job.algo for job in jobs))
     command = f"fedjax_sel.run_comparison({names!r}, ..., out={str(out)!r})"
 

@@ -201,7 +201,8 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
             "per_client: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
             'and with weights="latest" from the newest checkpoint'
         )
-    problem = pose(result.config if experiment_or_config is None else _of_result(result, experiment_or_config))
+    given = None if experiment_or_config is None else experiment_of(experiment_or_config)
+    problem = pose(result.config if given is None else _of_result(result, given))
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     own = {name: getattr(host, name) for name in fed.PER_REPLICATE}
@@ -219,9 +220,9 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     return {**found.measures, "loss": found.loss}
 
 
-def _of_result(result: Result, experiment_or_config: Experiment | Config) -> Experiment:
+def _of_result(result: Result, experiment: Experiment) -> Experiment:
     """Return the experiment with the seeds and the share of server data of a result of the same clients and model."""
-    experiment, ran = experiment_of(experiment_or_config), result.config
+    ran = result.config
     share = ran.data.server_validation
     names = _MATTER if share is not None else (*_MATTER, "algo", "algo_args")  # without a share, the strategy sets it
     recorded, given = ran.meant(), experiment.config.meant()

@@ -14,7 +14,7 @@ from fedjax_sel import devices
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, parsing, plugins
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import Experiment, experiment_of
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
@@ -34,13 +34,13 @@ class Job(NamedTuple):
 
     setting: str  # the preset
     algo: str  # display name of the strategy with its parameters
-    experiment: Experiment | Config
+    experiment: Experiment
     optimizer: str = ""  # display name of the federated optimizer with its parameters, if several are compared
 
     @property
     def config(self) -> Config:
         """The experiment's configuration."""
-        return self.experiment if isinstance(self.experiment, Config) else self.experiment.config
+        return self.experiment.config
 
     @property
     def conditions(self) -> str:
@@ -68,7 +68,7 @@ def label(name: str, values: dict[str, str]) -> str:
 
 
 def make_jobs(
-    settings: Mapping[str, Experiment | Config],
+    settings: Mapping[str, Experiment],
     algos: Sequence[str | Strategy],
     out: Path,
     subfolders: bool,
@@ -94,9 +94,7 @@ def make_jobs(
             place = (out / _folder_of(setting) if subfolders else out) / optimizer.folder
             for strategy in strategies:
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
-                has_value = not all(isinstance(one, str | Mapping) for one in changed.values())
-                base = experiment_of(experiment) if has_value else experiment
-                jobs.append(Job(setting, strategy.label, base.replace(**changed), optimizer.label))
+                jobs.append(Job(setting, strategy.label, experiment.replace(**changed), optimizer.label))
     return jobs
 
 
@@ -268,7 +266,7 @@ def _path(job: Job) -> Path:
     return Path(job.config.run.out)
 
 
-def _with_random(job: Job) -> Experiment | Config:
+def _with_random(job: Job) -> Experiment:
     return job.experiment.replace(algo="random", algo_args=())
 
 

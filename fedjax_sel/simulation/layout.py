@@ -14,7 +14,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment, checking, experiment_of
+from fedjax_sel.experiment import Experiment, checking
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
 from fedjax_sel.simulation.client_table import HostStore
@@ -142,9 +142,9 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     return plan._replace(store=_store(problem, plan, seeds_at_once))
 
 
-def availability_table(experiment: Experiment | Any, seed: int) -> np.ndarray:
+def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     """Return the mask of available clients in each round of a seed, bool [T, N]."""
-    problem = pose(experiment_of(experiment).replace(seeds=[seed], seeds_at_once=None, mesh=None))
+    problem = pose(experiment.replace(seeds=[seed], seeds_at_once=None, mesh=None))
     host, plan, _ = lay_out(problem, 1)
     streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
     mask = jax.jit(jax.vmap(partial(availability.reachable, plan), (None, None, 0)))(host, streams, rounds)

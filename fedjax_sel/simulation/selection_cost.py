@@ -89,7 +89,7 @@ def of_problem(problem: Problem) -> Setting:
     )
 
 
-def selection_seconds(experiment: Experiment | Any, budget_seconds: float = BUDGET_SECONDS) -> float:
+def selection_seconds(experiment: Experiment, budget_seconds: float = BUDGET_SECONDS) -> float:
     """Return the seconds per round that selection takes on this machine, all replicates together."""
     return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedjax_sel import Config, Result, UserError
+from fedjax_sel import Config, Experiment, Result, UserError
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.runs import run_files
@@ -230,7 +230,7 @@ def _time_selection(grid: Grid, board: _Board, say: Callable[[str], None]) -> No
         return
     say(f"{grid.name}: selection is timed apart")
     for name in untimed:
-        config = board.planned[name].replace(seeds=board.planned[name].run.seeds[:1])
+        alone = Experiment(board.planned[name].replace(seeds=board.planned[name].run.seeds[:1]))
         with contextlib.suppress(*independent.FAILURES):  # the next command tries again
-            about[name]["selection_seconds"] = selection_cost.selection_seconds(config, TIMED_SECONDS)
+            about[name]["selection_seconds"] = selection_cost.selection_seconds(alone, TIMED_SECONDS)
             board.write()

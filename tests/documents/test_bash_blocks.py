@@ -12,6 +12,7 @@ import pytest
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.config import validate
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_experiment
 from tests.documents import pages
 
@@ -73,7 +74,7 @@ def check_train(arguments: list[str]) -> None:
     command_line.reject_ineffective(flags, [config])
     elsewhere = "--mesh" in arguments  # devices that are not here
     elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in arguments)
-    (validate if elsewhere else check_experiment)(config)
+    validate(config) if elsewhere else check_experiment(Experiment(config))
 
 
 def check(words: list[str]) -> None:

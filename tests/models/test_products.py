@@ -10,6 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import config, models, strategies
 from fedjax_sel.errors import UserError
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import core, layers
@@ -141,4 +142,4 @@ def test_a_run_in_bfloat16_learns_as_well(tmp_path):
 
 def test_a_cpu_has_no_tf32():
     with pytest.raises(UserError, match="--precision: CPUs have no 'tf32' multiplications; choose float32 or bfloat16"):
-        check(SMALL.replace(algo="random", precision="tf32"))
+        check(Experiment(SMALL.replace(algo="random", precision="tf32")))

@@ -21,7 +21,7 @@ from fedjax_sel import UserError, tasks
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.experiment import problem
+from fedjax_sel.experiment import Experiment, problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
@@ -55,7 +55,7 @@ def test_settings_have_folders_of_their_own(tmp_path):
     }
     for names, sentence in cases.items():
         with pytest.raises(UserError, match=sentence):
-            jobs.make_jobs(dict.fromkeys(names, fedjax_sel.preset("quickstart")), ["random"], tmp_path, True)
+            jobs.make_jobs(dict.fromkeys(names, Experiment()), ["random"], tmp_path, True)
 
 
 def test_items_of_algos():
@@ -419,7 +419,7 @@ def test_a_plug_in_that_reads_what_it_does_not_buy_is_found_before_the_first_run
 
 def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(tmp_path, plugin):
     config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=2)
-    jobs = sweep.make_jobs({"here": config}, ["random", f"{plugin}:validated"], tmp_path / "out", False)
+    jobs = sweep.make_jobs({"here": Experiment(config)}, ["random", f"{plugin}:validated"], tmp_path / "out", False)
     checked = sweep.check(jobs)
     assert [one.job.config.data.server_validation for one in checked] == [0.05, 0.05]
     digests = [[part.digest() for part in one.problem.partitions] for one in checked]
@@ -434,7 +434,7 @@ def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(
 def test_seeds_may_take_turns_or_be_dealt_out_in_a_comparison(tmp_path, layout):
     """A first look at one seed, which neither divides, is not what is refused."""
     config = fedjax_sel.preset("quickstart").replace(rounds=1, num_clients=10, num_selected=2, seeds=4, **layout)
-    (checked,) = sweep.check(sweep.make_jobs({"here": config}, ["random"], tmp_path / "out", False))
+    (checked,) = sweep.check(sweep.make_jobs({"here": Experiment(config)}, ["random"], tmp_path / "out", False))
     assert checked.problem.config.run == checked.job.config.run and len(checked.job.config.run.seeds) == 4
 
 

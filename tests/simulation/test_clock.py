@@ -202,6 +202,7 @@ def test_a_resumed_run_continues_the_clock_to_the_bit(tmp_path):
         ({"deadline": "0.001"}, "no client reports within"),
         ({"deadline": "q2"}, "neither seconds above 0 nor a quantile"),
         ({"over_select": 9.0}, "selects 36, but there are 20"),
+        ({"over_select": float("nan")}, "nan is below 1 or not finite"),
         ({"timing_args": {"jitter": -1}}, "jitter"),
         ({"timing_args": {"shares": "0.5:0.6:0.1"}}, "add up to 1"),
         ({"timing": "rapid"}, "rapid"),

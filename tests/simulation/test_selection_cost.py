@@ -156,7 +156,7 @@ def test_seconds_of_a_configuration(algo, available):
     config = fedjax_sel.preset("quickstart").replace(
         algo=algo, available=available, rounds=3, num_clients=10, num_selected=2, seeds=2
     )
-    assert 0 < selection_cost.selection_seconds(config, budget_seconds=0.1) < 1
+    assert 0 < selection_cost.selection_seconds(fedjax_sel.Experiment(config), budget_seconds=0.1) < 1
 
 
 @pytest.mark.slow

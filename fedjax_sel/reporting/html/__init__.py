@@ -17,7 +17,7 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking, problem
+from fedjax_sel.experiment import checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
@@ -130,14 +130,15 @@ def label_counts(path: Path) -> np.ndarray | None:
     """
     config = folder.stored_config(path)
     reject_plugins(path)
+    experiment = experiment_of(config)
     newest = checkpoint.newest(path)
     share = None if newest is None else newest.get("server_validation")
     if share is None:
-        share = checking.server_validation(config, checking.check(config).strategy)
-    dataset = problem.load_data(config, share)
+        share = checking.server_validation(config, checking.check(experiment).strategy)
+    dataset = problem.load_data(experiment, share)
     if not dataset.has_classes:
         return None
-    parts = tuple(problem.deal(config, dataset, seed) for seed in config.run.seeds)
+    parts = tuple(problem.deal(experiment, dataset, seed) for seed in config.run.seeds)
     recorded = checkpoint.made_from(path, newest)
     if recorded is not None:
         now = folder.digests(Given(dataset, parts), config.run.seeds)

@@ -111,7 +111,7 @@ def test_a_row_that_was_half_written_is_read_from_its_run(tmp_path, fails):
 def test_what_was_timed_is_kept_when_timing_is_interrupted(tmp_path, fails, monkeypatch):
     times = iter([0.25])
 
-    def selection_seconds(config, seconds):
+    def selection_seconds(experiment, seconds):
         for one in times:
             return one
         raise KeyboardInterrupt

@@ -360,12 +360,13 @@ def check_classes(train: Any, test: Any) -> None:
         while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
             dataset = dataset.dataset
         names.append(getattr(dataset, "classes", None))
-    _check_alike("the classes", *names, "number the classes of both alike")
+    _check_alike("the classes", names, "number the classes of both alike")
 
 
-def _check_alike(what: str, train: Any, test: Any, advice: str) -> None:
+def _check_alike(what: str, names: list[Any], advice: str) -> None:
+    train, test = names
     if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
-        one, other = (shown(", ".join(map(str, names))) for names in (train, test))
+        one, other = (shown(", ".join(map(str, own))) for own in names)
         raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
 
 
@@ -512,8 +513,8 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
     """Check that both splits number the classes alike; features are `ClassLabel`s, or sequences of them."""
     while hasattr(train, "feature") and hasattr(test, "feature"):
         train, test = train.feature, test.feature
-    names = (getattr(feature, "names", None) for feature in (train, test))
-    _check_alike(f"the classes of column {column}", *names, "number them alike with align_labels_with_mapping")
+    names = [getattr(feature, "names", None) for feature in (train, test)]
+    _check_alike(f"the classes of column {column}", names, "number them alike with align_labels_with_mapping")
 
 
 def _splits(data: Any) -> tuple[Any, Any]:

@@ -331,7 +331,8 @@ def _decode(
         for start in range(0, size, _CHUNK_EXAMPLES):
             positions = list(range(start, min(start + _CHUNK_EXAMPLES, size)))
             for position, record in zip(positions, records.__getitems__(positions), strict=True):
-                feature = tf_example_pb2.Example.FromString(record).features.feature
+                example = tf_example_pb2.Example.FromString(record)  # pyright: ignore[reportAttributeAccessIssue]
+                feature = example.features.feature
                 encoded = feature[keys.image].bytes_list.value[0]
                 picture = Image.open(io.BytesIO(encoded))
                 pixels = examples.pixels(f"{folder}, {split!r} split", picture, mode)

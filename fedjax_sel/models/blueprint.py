@@ -135,7 +135,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     _check_weights(name, carried, "collections")
     has_carried = bool(jax.tree.leaves(carried))
     apply, has_profile = _with_profile(pure, profile_layer)
-    draws_numbers = _reads_key(lambda key: pure.apply(*zeros_of((trained, carried, inputs)), key, True))
+    draws_numbers = _reads_key(
+        lambda key: pure.apply(zeros_of(trained), zeros_of(carried), zeros_of(inputs), key, True)
+    )
 
     def init(key: jax.Array) -> Weights:
         trained, carried = pure.init(key)

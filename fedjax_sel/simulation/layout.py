@@ -179,5 +179,5 @@ def padded_share(plan: Plan, steps: np.ndarray) -> float:
             dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
             # On a device, batches run in sequence, each as long as its longest job.
             batches = np.array_split(dealt.reshape(share, each), range(at_once, each, at_once), axis=1)
-            spent += share * int(sum(batch.shape[1] * batch.max(axis=1) for batch in batches).max())
+            spent += share * int(np.max(sum(batch.shape[1] * batch.max(axis=1) for batch in batches)))
     return 1.0 - useful / spent

@@ -135,7 +135,7 @@ def _series(by_seed: dict[int, list[list[str]]]) -> Series:
     accuracies = (table[..., place].astype(np.float32) for place in range(2))
     counts = (table[..., place].astype(np.int64) for place in range(2, 4))
     seconds = table[..., 4].astype(np.float32) if table.shape[-1] > 4 else None
-    return Series(tuple(by_seed), *accuracies, *counts, seconds)
+    return Series(tuple(by_seed), *accuracies, *counts, seconds=seconds)
 
 
 def _cell(value: float) -> str:

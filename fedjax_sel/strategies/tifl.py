@@ -119,7 +119,9 @@ def tifl(
         key_tier, key_clients = jax.random.split(key)
         k, n = state.num_selected.value, state.tiers.shape[0]
         tier = sampling.with_replacement(key_tier, jnp.where(state.credits > 0, state.probabilities, 0.0), 1)[0]
-        steps = jnp.where(state.tiers <= tier, tier - state.tiers, state.tiers)  # the next faster tiers, then the slower
+        steps = jnp.where(
+            state.tiers <= tier, tier - state.tiers, state.tiers
+        )  # the next faster tiers, then the slower
         if available is not None:
             steps = jnp.where(available, steps, num_tiers)
         ids = sampling.first((steps.astype(jnp.uint32), *sampling.random_words(key_clients, n)), k)

@@ -565,7 +565,7 @@ def _run_experiment(strategy: Strategy, options: Options) -> Any:
         dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes=4,image_size=4",
         num_clients=n, num_selected=options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
         chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=strategy,
-        timing="tiers" if needs_clock(strategy) else None,
+        timing="tiers" if needs_clock(strategy) else "none",
     )  # fmt: skip
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()

@@ -14,7 +14,7 @@ from fedjax_sel import data, devices, strategies
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.experiment import problem
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.training import optimizers
 
 PLATFORMS = {  # custom calls that XLA has there; mhlo.erf is in what JAX 0.7 makes
@@ -80,6 +80,10 @@ def assert_exports(*experiment, **settings):
             assert not lacking(text, platform), (name, platform)
 
 
+def timing_of(algo):
+    return "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+
+
 @pytest.mark.fast_cases(5)
 @pytest.mark.parametrize(
     "algo,optimizer",
@@ -89,7 +93,7 @@ def assert_exports(*experiment, **settings):
     ],
 )
 def test_every_strategy_with_absence_and_lost_reports_and_every_optimizer(algo, optimizer):
-    assert_exports(**TINY, **ABSENT, **LOST, algo=algo, optimizer=optimizer)
+    assert_exports(**TINY, **ABSENT, **LOST, algo=algo, optimizer=optimizer, timing=timing_of(algo))
 
 
 @pytest.mark.slow
@@ -97,7 +101,7 @@ def test_every_strategy_with_absence_and_lost_reports_and_every_optimizer(algo, 
 @pytest.mark.parametrize("more", [{}, ABSENT, LOST], ids=["neither", "absence", "lost reports"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_without_one_of_them(algo, more):
-    assert_exports(**TINY, **more, algo=algo)
+    assert_exports(**TINY, **more, algo=algo, timing=timing_of(algo))
 
 
 @pytest.mark.slow

@@ -132,6 +132,13 @@ oort.max_participations          | None        | of the preset
 oort.system                      | none        | it does not use the simulated clock
 oort.alpha                       | 2.0         | training/argParser.py, --round_penalty
 oort.preferred_duration_quantile | 0.5         | see oort.py
+tifl.policy                      | adaptive    | Chai et al., Algorithm 2
+tifl.num_tiers                   | 5           | as in the experiments of Chai et al.
+tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyFL
+tifl.credits                     | None        | the number of rounds over m: bacox/fltk, client_selection/tifl.py
+fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
+fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
+fedcs.resources                  | each-round  | Nishio, Yonetani: a resource request in each round
 """
 
 

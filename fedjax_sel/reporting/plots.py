@@ -32,7 +32,10 @@ LINES: tuple[tuple[Any, str], ...] = (
     ((0, (9, 2, 1.2, 1.2, 1.2, 2)), "18px,4px,2.5px,2.5px,2.5px,4px"),
 )
 """Line styles for Matplotlib, in multiples of the line width, and for browsers."""
-KNOWN = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+KNOWN = (
+    "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "tifl",
+    "fedcs",
+)  # fmt: skip
 """Strategies with a fixed style."""
 
 
@@ -52,7 +55,8 @@ def styles_of(names: Iterable[str]) -> dict[str, Style]:
     (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the
     remaining styles in order.
     """
-    own = {name: (color, color % 4) for color, name in enumerate(KNOWN)}
+    last = len(LINES) - 1  # the line style of further strategies, whose colors repeat
+    own = {name: (i % len(COLORS), i % 4 if i < len(COLORS) else last) for i, name in enumerate(KNOWN)}
     # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
     steps = [*range(1, len(LINES)), 0]
     free = [(color, (color % 4 + step) % len(LINES)) for step in steps for color in range(len(COLORS))]

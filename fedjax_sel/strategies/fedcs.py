@@ -10,12 +10,12 @@ largest set of candidates that the deadline allows, at most K.
     T_round    `round_seconds`                 deadline of a round
     S          Selection.ids          [K]      the selected candidates, the fastest first; other places are empty
 
-Uploads are parallel in the simulated clock, so a round lasts max over S of total_k. The deadline then bounds each client
-alone: total_k < T_round. The largest set is all such candidates. If they exceed the K places, the fastest are selected.
+Uploads are parallel in the simulated clock, so a round lasts as long as its slowest client. The deadline then bounds
+each client alone: total_k < T_round. The largest set is all such candidates, or the K fastest of them.
 
-Information bought: resources="each-round": the duration of each candidate per round (d models down, d floats up, d local
-trainings). resources="start": the duration of all clients before the first round (N models down, N floats up, N local
-trainings), and none later.
+Information bought: resources="each-round": the duration of each candidate per round: d local trainings, d models down,
+d floats up. resources="start": the duration of all clients before the first round: N local trainings, N models down,
+N floats up.
 
 Differs from the paper:
 * The paper's clients upload one after another, each while the next ones still train. Its greedy algorithm adds the

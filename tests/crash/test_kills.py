@@ -22,7 +22,7 @@ SMALL = fedjax_sel.preset("quickstart").replace(
     local_epochs=1, rounds=23, chunk=2, seeds=2, checkpoint_every=4, train_metrics_every=5,
 )  # fmt: skip
 ARGUMENTS = {"fedcor": {"warmup": 4, "interval": 3, "warmup_steps": 3, "steps": 2}}
-EXTRA = {"gpfl": {"server_validation": 0.2}}
+EXTRA = {"gpfl": {"server_validation": 0.2}, "tifl": {"timing": "tiers"}, "fedcs": {"timing": "tiers"}}
 
 CHILD = """
 import json, os, signal, sys

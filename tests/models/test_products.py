@@ -15,6 +15,7 @@ from fedjax_sel.experiment.checking import check
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import core, layers
 from fedjax_sel.simulation import run
+from fedjax_sel.strategies import facts
 
 BF16 = jnp.bfloat16
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
@@ -117,7 +118,8 @@ SAMPLE = ("fedcor", "fl_dp3s", "gpfl")
     "algo", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in strategies.names()]
 )
 def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(algo):
-    program = run.prepare(pose(SMALL.replace(algo=algo, precision="bfloat16")))
+    timing = "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+    program = run.prepare(pose(SMALL.replace(algo=algo, precision="bfloat16", timing=timing)))
     given = program.carry, np.int32(0), program.federation, program.streams
     found = list(multiplications(program.chunk.trace(*given).jaxpr.jaxpr))
     assert {leaf.dtype for leaf in jax.tree.leaves(program.carry.params)} == {jnp.dtype(jnp.float32)}

@@ -348,8 +348,8 @@ def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, un
 @pytest.mark.parametrize("algo", [pytest.param(name, marks=pytest.mark.slow) for name in fedjax_sel.strategies.TABLE])
 def test_every_strategy_goes_on_to_the_same_bits(algo, tmp_path):
     """In one process, from every checkpoint of a run."""
-    extra = {"server_validation": 0.2} if algo == "gpfl" else {}
-    config = SMALL.replace(algo=algo, keep=10, **extra)
+    extra = {"gpfl": {"server_validation": 0.2}, "tifl": {"timing": "tiers"}, "fedcs": {"timing": "tiers"}}
+    config = SMALL.replace(algo=algo, keep=10, **extra.get(algo, {}))
     expected = fedjax_sel.run(config.replace(out=str(tmp_path / "whole")))
     for rounds in (2, 4, 6):
         out = shutil.copytree(tmp_path / "whole", tmp_path / str(rounds))

@@ -8,6 +8,7 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import strategies
+from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import requests_at_start
 
 N, K, CLASSES = 12, 3, 4
@@ -26,6 +27,7 @@ class Recording:
             num_clients=N, num_selected=K, local_steps=2, batch_size=8, holdout=0.2, server_validation=0.1,
             rounds=rounds, chunk=rounds, eval_every=rounds, available=available, report_failure_rate=lost,
             seeds=[seed], mesh="seeds=1,clients=1", partition="dirichlet", alpha=0.5, algo=self.watched(),
+            timing="tiers" if needs_clock(self.strategy) else "none",
         )  # fmt: skip
         self.result = fedjax_sel.run(experiment)
         jax.effects_barrier()

@@ -13,6 +13,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.state import settle
+from fedjax_sel.strategies.facts import needs_clock
 
 N, K, T, Q = 10, 3, 9, 64
 SMALL = Config().replace(
@@ -35,7 +36,7 @@ def start(value):
 
 
 def bill_of(algo, **hyperparameters):
-    timing = "tiers" if hyperparameters.get("system") == "clock" else "none"
+    timing = "tiers" if needs_clock(strategies.make(algo, **hyperparameters)) else "none"
     problem = pose(SMALL.replace(algo=algo, algo_args=hyperparameters, timing=timing))
     program = run.prepare(problem)
     _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -96,6 +97,12 @@ BILLS = {
     ("divfl",): (served_by(0), COHORT, lambda p: start(N * p) + K * p),
     ("oort",): (COHORT, COHORT, COHORT),
     ("oort", ("system", "clock")): (served_by(0), COHORT, start(N) + COHORT),
+    # durations at the start, and losses in rounds 0, 4 and 8; w^0 is sent once
+    ("tifl", ("interval", 4)): (served_by(0, 4, 8), COHORT, start(N) + at(0, 4, 8, value=N)),
+    ("tifl", ("policy", "fast")): (served_by(0), COHORT, start(N)),
+    ("fedcs",): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
+    ("fedcs", ("fraction", 0.45)): (np.full(T, 5), COHORT, np.full(T, 5)),  # the ceiling of 4.5 candidates
+    ("fedcs", ("resources", "start")): (served_by(0), COHORT, start(N)),
 }
 
 
@@ -111,6 +118,9 @@ EXAMPLES = {
         4 * (at(0, 1, 2, 3, value=N) + at(4, 6, 8, value=2 * N)),
         NONE,
     ),
+    # the cohort does not train again what it trained to answer in the same round
+    ("tifl", ("interval", 4)): (8 * (COHORT + start(N)), 4 * at(0, 4, 8, value=N), NONE),
+    ("fedcs",): (np.full(T, 8 * 2 * K), NONE, NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
 }

@@ -14,7 +14,7 @@ from fedjax_sel import data, devices, strategies
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.experiment import problem
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.training import optimizers
 
 PLATFORMS = {  # custom calls that XLA has there; mhlo.erf is in what JAX 0.7 makes
@@ -82,6 +82,10 @@ def assert_exports(*experiment, **settings):
             assert not lacking(text, platform), (name, platform)
 
 
+def timing_of(algo):
+    return "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+
+
 @pytest.mark.fast_cases(5)
 @pytest.mark.parametrize(
     "algo,optimizer",
@@ -105,7 +109,7 @@ def test_every_mode_of_availability(available):
 @pytest.mark.parametrize("more", [{}, ABSENT, LOST, ABSENT | LOST], ids=["neither", "absence", "lost reports", "both"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_without_a_clock(algo, more):
-    assert_exports(**TINY, **more, algo=algo)
+    assert_exports(**TINY, **more, algo=algo, timing=timing_of(algo))
 
 
 @pytest.mark.slow

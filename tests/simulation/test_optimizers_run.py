@@ -19,7 +19,7 @@ from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies import base
+from fedjax_sel.strategies import base, facts
 from fedjax_sel.training import client, optimizers, schedule, server
 
 N, K = 12, 3
@@ -590,9 +590,13 @@ MATRIX = [
 ]
 
 
+def timing_of(algo):
+    return "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+
+
 @pytest.mark.parametrize("algo,optimizer", MATRIX)
 def test_every_strategy_runs_under_every_optimizer_and_is_billed(algo, optimizer):
-    config = DIGITS.replace(algo=algo, algo_args=ARGUMENTS.get(algo, {}), local_epochs="1:2")
+    config = DIGITS.replace(algo=algo, algo_args=ARGUMENTS.get(algo, {}), local_epochs="1:2", timing=timing_of(algo))
     result = fedjax_sel.run(config.replace(optimizer=optimizer))
     plain = fedjax_sel.run(config)
     assert np.isfinite(result.test_loss).all() and (result.cohorts[:, 0] == plain.cohorts[:, 0]).all()
@@ -611,7 +615,7 @@ def test_every_strategy_runs_under_every_optimizer_and_is_billed(algo, optimizer
 def test_a_run_under_every_optimizer_goes_on_to_the_same_bits(algo, optimizer, tmp_path):
     config = DIGITS.replace(
         algo=algo, algo_args=ARGUMENTS.get(algo, {}), optimizer=optimizer, rounds=4, checkpoint_every=2,
-        out=str(tmp_path / "run"),
+        out=str(tmp_path / "run"), timing=timing_of(algo),
     )  # fmt: skip
     whole = fedjax_sel.run(config.replace(out=None))
 

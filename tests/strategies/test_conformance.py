@@ -10,6 +10,7 @@ SHORT = {"warmup": 2, "interval": 2, "warmup_steps": 3, "steps": 2, "learning_ra
 DEFAULT = {
     "fedcor": SHORT,
     "fedgp": SHORT,
+    "tifl": {"interval": 2},
 }
 VARIANTS = [
     ("random", {"variant": "md"}),
@@ -34,6 +35,9 @@ VARIANTS = [
     ("divfl", {"greedy": "stochastic", "weights": "cluster-size", "mixing": 0.3}),
     ("oort", {"preset": "paper", "system": "sizes", "max_participations": 1}),
     ("oort", {"system": "clock", "pacer_step": 2}),
+    ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
+    ("tifl", {"interval": 2, "credits": 1}),
+    ("fedcs", {"resources": "start", "fraction": 1.0}),
 ]
 
 

@@ -135,6 +135,13 @@ oort.preferred_duration_quantile | 0.5         | see oort.py
 oort.round_threshold             | 30.0        | FedScale, config_parser.py, --round_threshold; Oort: 10
 oort.pacer_step                  | 20          | training/argParser.py, --pacer_step
 oort.pacer_delta                 | 5.0         | training/argParser.py, --pacer_delta
+tifl.policy                      | adaptive    | Chai et al., Algorithm 2
+tifl.num_tiers                   | 5           | as in the experiments of Chai et al.
+tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyFL
+tifl.credits                     | None        | the number of rounds over m: bacox/fltk, client_selection/tifl.py
+fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
+fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
+fedcs.resources                  | each-round  | Nishio, Yonetani: a resource request in each round
 """
 
 

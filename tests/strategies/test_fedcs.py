@@ -1,0 +1,177 @@
+"""FedCS against a NumPy twin of its Algorithm 3 with parallel uploads, and the law of its candidates."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import fedjax_sel
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER, Env, Fact, Information
+from fedjax_sel.strategies.fedcs import fedcs
+
+
+def started(strategy, n, k):
+    sizes = jnp.full(n, 5, jnp.int32)
+    return strategy.init(jax.random.key(0), Env(n, k, 10, 2, 1, sizes, sizes / sizes.sum()))
+
+
+def information(seconds, ages):
+    return Information("fedcs", {"seconds": Fact(jnp.float32(seconds), jnp.asarray(ages, jnp.int32))})
+
+
+def twin(candidates, seconds, k, deadline):
+    """Algorithm 3: the candidate that extends the schedule least joins if the round ends in time; at most K join."""
+    left, chosen, clock = set(candidates), [], 0.0
+    while left and len(chosen) < k:
+        best = min(left, key=lambda i: max(clock, seconds[i]) + 1e-9 * seconds[i])  # with equal ends, the fastest
+        left.remove(best)
+        if max(clock, seconds[best]) < deadline:
+            clock = max(clock, seconds[best])
+            chosen.append(best)
+    return chosen
+
+
+def largest(candidates, seconds, k, deadline):
+    """The size of the largest set of at most K candidates whose slowest member is in time, by enumeration."""
+    sets = itertools.chain.from_iterable(itertools.combinations(candidates, size) for size in range(k + 1))
+    return max(len(chosen) for chosen in sets if not chosen or max(seconds[i] for i in chosen) < deadline)
+
+
+@pytest.mark.parametrize("resources", ["each-round", "start"])
+@pytest.mark.parametrize("absent", [(), (0, 3, 4, 7)])
+def test_cohorts_equal_the_twins_and_are_largest(resources, absent):
+    n, k, fraction, deadline = 9, 3, 0.6, 5.0
+    strategy = fedcs(round_seconds=deadline, fraction=fraction, resources=resources)
+    state, rng = started(strategy, n, k), np.random.default_rng(len(absent))
+    d = state.num_candidates.value
+    assert d == math.ceil(n * fraction)
+    available = ~np.isin(np.arange(n), absent)
+    there = jnp.asarray(available) if absent else None
+    sizes = []
+    for game in range(60):
+        seconds = rng.permutation(np.arange(n) + 1.5).astype(np.float32)
+        key, candidates_of = jax.random.key(game), started_candidates(strategy, state, there)
+        if resources == "each-round":
+            named = np.asarray(candidates_of(jax.random.fold_in(key, 1)))
+            answered = [int(i) for i in named if available[i]]
+            ages = np.where(np.isin(np.arange(n), answered), 0, 3)
+        else:  # `select` draws the candidates itself
+            named = np.asarray(candidates_of(jax.random.split(key)[0]))
+            answered, ages = [int(i) for i in named if available[i]], np.full(n, game)
+        selection = strategy.select(key, state, information(seconds, ages), game, there)
+        chosen = selection.ids[selection.mask].tolist()
+        assert len(named) == len(set(named.tolist())) == d
+        assert chosen == twin(answered, seconds, k, deadline)
+        assert len(chosen) == largest(answered, seconds, k, deadline)
+        assert selection.weights is None and len(set(selection.ids.tolist())) == k
+        sizes.append(len(chosen))
+    assert len(set(sizes)) > 2  # the number of clients is a result
+
+
+def started_candidates(strategy, state, available):
+    """The draw of candidates, also of resources="start", whose `candidates` is in `select`."""
+    named = strategy.candidates or fedcs(fraction=0.6).candidates
+    return lambda key: named(key, state, None, 0, available)
+
+
+@pytest.mark.parametrize("absent", [(), (1,)])
+def test_candidates_are_uniform_sets_of_available_clients(absent):
+    strategy = fedcs(fraction=0.5)
+    state = started(strategy, 6, 2)
+    there = jnp.asarray(~np.isin(np.arange(6), absent)) if absent else None
+    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, state, None, 0, there)))
+    rows = np.sort(np.asarray(draw(jax.random.split(jax.random.key(1), 10_000))), axis=1)
+    sets = list(itertools.combinations([i for i in range(6) if i not in absent], 3))
+    found = [(rows == one).all(axis=1).sum() for one in sets]
+    assert sum(found) == 10_000 and stats.chisquare(found).pvalue > 1e-4
+
+
+def test_equal_durations_are_ties_at_random():
+    strategy = fedcs(fraction=1.0)
+    state, info = started(strategy, 5, 2), information(np.full(5, 3.0), np.zeros(5))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids))
+    rows = np.sort(np.asarray(select(jax.random.split(jax.random.key(5), 10_000))), axis=1)
+    found = [(rows == pair).all(axis=1).sum() for pair in itertools.combinations(range(5), 2)]
+    assert stats.chisquare(found).pvalue > 1e-4
+
+
+def test_the_deadline_is_strict_and_may_leave_nobody():
+    strategy = fedcs(round_seconds=2.0, fraction=1.0)
+    state = started(strategy, 4, 2)
+    selection = strategy.select(jax.random.key(0), state, information([2.0, 1.9, 3.0, 0.1], [0, 0, 0, 1]), 0, None)
+    assert selection.ids[selection.mask].tolist() == [1]
+    nobody = strategy.select(jax.random.key(0), state, information([2.0] * 4, [0] * 4), 0, None)
+    assert not nobody.mask.any()
+
+
+def test_clients_silent_at_the_start_are_not_selected():
+    strategy = fedcs(resources="start", fraction=1.0)
+    state, info = started(strategy, 4, 3), information([0.0, 4.0, 2.0, 1.0], [NEVER, 7, 7, 7])
+    selection = strategy.select(jax.random.key(0), state, info, 7, None)
+    assert selection.ids.tolist() == [3, 2, 1] and selection.mask.all()
+
+
+@pytest.mark.parametrize(
+    "n,k,fraction,expected",
+    [
+        (1000, 10, None, 100),
+        (100, 10, None, 20),
+        (12, 8, None, 12),
+        (100, 5, 0.07, 7),
+        (10, 3, 0.45, 5),
+        (30, 3, 0.1, 3),
+    ],
+)
+def test_the_number_of_candidates(n, k, fraction, expected):
+    assert started(fedcs(fraction=fraction), n, k).num_candidates.value == expected
+
+
+def test_what_it_buys():
+    (request,) = fedcs().requests
+    assert (request.kind, request.who, request.when.in_every_round) == ("seconds", CANDIDATES, True)
+    (request,) = fedcs(resources="start").requests
+    assert (request.kind, request.who, request.when.before_first_round) == ("seconds", ALL, True)
+    assert fedcs(resources="start").candidates is None
+
+
+def test_a_round_is_as_long_as_the_profile_says():
+    """With durations from the start, a round lasts as long as the slowest selected client, and ends in time."""
+    n, k = 10, 3
+    speed = np.arange(1, n + 1) * 0.01
+    timing = fedjax_sel.timing.Timing(speed, np.full(n, 1e9), np.full(n, 1e9), np.zeros(n))
+    settings = {
+        "dataset": "synthetic:train_size=200,test_size=20,num_classes=4,image_size=4", "num_clients": n,
+        "num_selected": k, "local_steps": 1, "batch_size": 10, "rounds": 6, "chunk": 6, "timing": timing,
+    }  # fmt: skip
+    algo = fedcs(resources="start", round_seconds=0.55, fraction=0.6)
+    result = fedjax_sel.run(fedjax_sel.Experiment.of(**settings, algo=algo))
+    cohorts = result.cohorts[0]
+    assert cohorts.max() <= 4 and (cohorts[:, 0] >= 0).all()  # ten examples of client i take 0.1 (i + 1) s
+    np.testing.assert_allclose(result.seconds[0, 1:], 10 * speed[cohorts[1:].max(axis=1)], rtol=1e-3)
+    with pytest.raises(UserError, match="--algo fedcs: it buys clients' durations; add --timing"):
+        fedjax_sel.run(fedjax_sel.Experiment.of(**settings | {"timing": "none", "algo": algo}))
+
+
+@pytest.mark.parametrize(
+    "parameters,message",
+    [
+        ({"round_seconds": 0.0}, "round_seconds=0.0 is not above 0"),
+        ({"round_seconds": float("nan")}, "round_seconds=nan"),
+        ({"fraction": 1.5}, r"fraction=1.5 is outside \(0, 1\]; the paper uses 0.1"),
+    ],
+)
+def test_bad_parameters_are_one_line(parameters, message):
+    with pytest.raises(UserError, match=f"^fedcs: {message}"):
+        fedcs(**parameters)
+
+
+def test_too_few_candidates_are_rejected():
+    with pytest.raises(
+        UserError, match="fraction=0.1 of the 20 clients are 2 candidates, below the cohort size 5; give "
+    ):
+        started(fedcs(fraction=0.1), 20, 5)

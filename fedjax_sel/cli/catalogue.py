@@ -28,7 +28,6 @@ from fedjax_sel.reporting import plots
 from fedjax_sel.runs import folder, progress
 from fedjax_sel.runs.records import Result
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.simulation.layout import padded_share
 from fedjax_sel.simulation.state import BYTES_PER_FLOAT
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
@@ -390,7 +389,6 @@ def _details(timed: Timed) -> dict[str, str]:
     return {
         "data": f"{data.name}, {data.source}: {data.num_train_examples:,} training and {data.num_test_examples:,} test "
         f"examples {data.image_shape}, {data.num_classes} classes",
-        "padded work": f"{100 * padded_share(program.plan, _steps(timed)):.1f}% of the devices' training time",
         "one chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
     }
 

@@ -134,12 +134,7 @@ def sources(name: str) -> Sources:
 
 
 def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[str]:
-    """Return a phrase for each plug-in whose source files changed.
-
-    Args:
-        before: plug-in name -> earlier `sources`.
-        now: plug-in name -> current `sources`; empty if they no longer exist.
-    """
+    """Return a phrase for each plug-in whose source files changed; current `sources` are empty if they are gone."""
     phrases = []
     for name, files in now.items():
         then = before.get(name, files)

@@ -132,16 +132,10 @@ def find(parent: Path, name: str) -> list[Path]:
 
 
 def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset]) -> Dataset:
-    """Return the copy of a data set; write a missing copy, and replace a damaged one.
+    """Return the copy of a data set in a folder of decoded copies; write a missing copy, and replace a damaged one.
 
-    Args:
-        parent: folder of decoded copies.
-        name: name of the data set.
-        fingerprint: fingerprint of the source.
-        build: function that decodes the source.
-
-    Returns:
-        The data set, with memory-mapped images; in memory, with a warning, if the folder cannot be written.
+    `fingerprint` is that of the source, which `build` decodes. Images are memory-mapped; if the folder cannot be
+    written, the data set is in memory, with a warning.
     """
     copy = copy_folder(parent, name, fingerprint)
     sweep(parent)

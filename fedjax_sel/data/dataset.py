@@ -238,12 +238,9 @@ class Dataset:
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         num_train = examples.num_examples(inputs["train"])
-        return cls.build(
+        return of_splits(
             name,
-            inputs["train"],
-            train_labels=targets["train"],
-            test_images=inputs["test"],
-            test_labels=targets["test"],
+            *((inputs[part], targets[part]) for part in ("train", "test")),
             num_classes=examples.count_classes(targets["train"], targets["test"], num_classes),
             source="given arrays",
             client_ids=None if client_ids is None else examples.client_numbers(client_ids, num_train),
@@ -314,6 +311,13 @@ class Dataset:
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 
 
+def of_splits(name: str, train: tuple[Tree, Tree], test: tuple[Tree, Tree], **fields: Any) -> Dataset:
+    """Make a data set of inputs and targets for training and for testing; see `Dataset.build`."""
+    (train_inputs, train_targets), (test_inputs, test_targets) = train, test
+    arrays = {"train_labels": train_targets, "test_images": test_inputs, "test_labels": test_targets}
+    return Dataset.build(name, train_inputs, **arrays, **fields)
+
+
 def _normalisation(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
     """Return means and standard deviations, trees with None for inputs that are not images; None without images."""
 
@@ -381,9 +385,7 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
         try:
             item = dataset[position]
         except Exception as problem:  # the user's transform may raise anything
-            raise UserError(
-                f"{part}: example {position} is unreadable ({reason(problem)}); fix the data set"
-            ) from problem
+            raise UserError(f"{part}: example {position} cannot be read ({reason(problem)}); fix the data") from problem
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise UserError(f"{part}: example {position} is a {type(item).__name__}, not a pair; give (input, target)")
         name = f"{part}: example {position}"

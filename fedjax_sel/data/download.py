@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
-from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -144,22 +144,17 @@ def parse(dataset: str, folder: Path) -> Dataset:
     if dataset in _CIFARS:
         kind = _CIFARS[dataset]
         num_classes = kind.num_classes
-        train_images, train_labels, test_images, test_labels = _parse_cifar(kind, (folder / kind.archive).read_bytes())
+        arrays = _parse_cifar(kind, (folder / kind.archive).read_bytes())
     else:
-        train_images, test_images = (_parse_idx(folder / name)[..., None] for name in (_TRAIN_IMAGES, _TEST_IMAGES))
-        train_labels, test_labels = (_parse_idx(folder / name) for name in (_TRAIN_LABELS, _TEST_LABELS))
-    for images, labels in ((train_images, train_labels), (test_images, test_labels)):
+        names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
+        arrays = tuple(_parse_idx(folder / name) for name in names)
+        arrays = (arrays[0][..., None], arrays[1], arrays[2][..., None], arrays[3])
+    pairs = (arrays[:2], arrays[2:])
+    for images, labels in pairs:
         if images.ndim != 4 or labels.shape != images.shape[:1] or (labels >= num_classes).any():
             raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
-    return Dataset.build(
-        dataset,
-        train_images,
-        train_labels=train_labels.astype(np.int32),
-        test_images=test_images,
-        test_labels=test_labels.astype(np.int32),
-        num_classes=num_classes,
-        source="official files",
-    )
+    train, test = ((images, labels.astype(np.int32)) for images, labels in pairs)
+    return of_splits(dataset, train, test, num_classes=num_classes, source="official files")
 
 
 def _parse_idx(path: Path) -> np.ndarray:

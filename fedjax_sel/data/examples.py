@@ -270,7 +270,7 @@ def _array(name: str, value: Any) -> np.ndarray:
             )
         )
     if array.ndim < 1 or not array.size:
-        raise UserError(f"{name}: shape {array.shape} holds no examples; give at least one, along the first axis")
+        raise UserError(f"{name}: an array of shape {array.shape} holds no examples; give at least one")
     return array
 
 

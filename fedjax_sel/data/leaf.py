@@ -134,7 +134,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
         if option != "targets":
             raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
         if value.strip() not in _TARGETS:
-            raise UserError(f"data set 'leaf': unknown targets {shown(value)}; choose from {', '.join(_TARGETS)}")
+            raise UserError(f"data set 'leaf': targets: unknown {shown(value)}; choose from {', '.join(_TARGETS)}")
         form = value.strip()
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
@@ -151,7 +151,7 @@ def _json_files(folder: Path, part: str) -> list[Path]:
     except (OSError, ValueError) as problem:
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         raise UserError(
-            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder of LEAF's train/ and test/"
+            f"data set 'leaf': {folder / part} cannot be read ({reason}); give the folder that holds train/ and test/"
         ) from problem
     if not found:
         raise UserError(f"data set 'leaf': {folder / part} has no .json files; create them with LEAF's preprocess.sh")

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_sel.core.parsing import did_you_mean, shown
 from fedjax_sel.data import cache, download, leaf, tfds
-from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
@@ -48,15 +48,8 @@ def digits() -> Dataset:
         members = np.flatnonzero(labels == label)
         rank[members] = np.arange(len(members))
     is_test = rank % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
-    return Dataset.build(
-        "digits",
-        images[~is_test],
-        train_labels=labels[~is_test],
-        test_images=images[is_test],
-        test_labels=labels[is_test],
-        num_classes=10,
-        source="scikit-learn",
-    )
+    train, test = ((images[rows], labels[rows]) for rows in (~is_test, is_test))
+    return of_splits("digits", train, test, num_classes=10, source="scikit-learn")
 
 
 def synthetic(options: str = "") -> Dataset:
@@ -82,18 +75,10 @@ def synthetic(options: str = "") -> Dataset:
         client_ids = rng.choice(num_writers, size=train_size, p=weights / weights.sum()).astype(np.int32)
         gains = (1.0 + 0.2 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
         offsets = (16.0 * rng.standard_normal(num_writers)).astype(np.float32)[client_ids]
-    train_images, train_labels = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
-    test_images, test_labels = _blobs(np.random.default_rng(streams[2]), means, test_size)
-    return Dataset.build(
-        "synthetic" + (f":{options}" if options else ""),
-        train_images,
-        train_labels=train_labels,
-        test_images=test_images,
-        test_labels=test_labels,
-        num_classes=chosen["num_classes"],
-        source="synthetic Gaussian blobs",
-        client_ids=client_ids,
-    )
+    train = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
+    test = _blobs(np.random.default_rng(streams[2]), means, test_size)
+    about = {"num_classes": chosen["num_classes"], "source": "synthetic Gaussian blobs", "client_ids": client_ids}
+    return of_splits("synthetic" + (f":{options}" if options else ""), train, test, **about)
 
 
 def _blobs(
@@ -222,7 +207,7 @@ def _from_usual_places(name: str) -> Dataset:
         copy, _ = _from_copies(name, folder)
         if copy is not None:
             return copy
-    home = _home() / "tensorflow_datasets"
+    home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
     searched = Path(variable) if variable else home
     prepared = _usable(home, name)
     if prepared is None:
@@ -245,14 +230,6 @@ def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
     if name in download.OFFICIAL:
         return _from_official_files(name, cache.root(), damage)
     raise _missing(name, f"in {searched} or {cache.root()}", searched, damage)
-
-
-def _home() -> Path:
-    """Return the user's home folder, or the nonexistent path "~" without one."""
-    try:
-        return Path.home()
-    except RuntimeError:
-        return Path("~")
 
 
 def _usable(folder: Path, name: str) -> Path | None:

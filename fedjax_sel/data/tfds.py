@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel.core import files
 from fedjax_sel.data import download, examples
-from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -258,20 +258,13 @@ def read(folder: Path, name: str) -> Dataset:
             _check_shards(shards[split])
         sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
         with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
-            (train_images, train_labels, jpeg), (test_images, test_labels, _) = (
+            (*train, jpeg), (*test, _) = (
                 _decode(folder, builder, split, size, keys, advance) for split, size in sizes.items()
             )
-    if train_images.shape[1:] != test_images.shape[1:]:
+    if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
-    return Dataset.build(
-        name,
-        train_images,
-        train_labels=train_labels,
-        test_images=test_images,
-        test_labels=test_labels,
-        num_classes=keys.num_classes,
-        source=_source(folder, name, jpeg or _says_jpeg(folder, keys.image)),
-    )
+    source = _source(folder, name, jpeg or _says_jpeg(folder, keys.image))
+    return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
 def _check_shards(shards: list[tuple[Path, int]]) -> None:

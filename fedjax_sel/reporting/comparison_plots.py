@@ -109,13 +109,6 @@ class Panel(NamedTuple):
     results: list[Result]
 
 
-def figure(width: float, height: float) -> Any:
-    """Return a figure of this size in inches."""
-    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
-
-    return Figure(figsize=(width, height), layout="constrained")
-
-
 def headline(panel: Panel, width: float) -> str:
     """Return the setting and the data source, wrapped to a width in inches."""
     title = plots.title(panel.results[0].config, panel.results[0].data_source)
@@ -129,7 +122,7 @@ def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path
     columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
     rows = -(-len(panels) // columns)
     legend_width = 0.8 + 0.085 * max(map(len, styles))
-    picture = figure(4.8 * columns + legend_width, 4.2 * rows)
+    picture = plots.figure(4.8 * columns + legend_width, 4.2 * rows)
     axes = picture.subplots(rows, columns, squeeze=False)
     for axis, panel in itertools.zip_longest(axes.flat, panels):
         if panel is None:
@@ -155,7 +148,7 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
     first = {setting: next(row for row in rows if row.setting == setting) for setting in settings}
     width = 1.6 + 1.05 * len(optimizers)
     columns = 2 if targets else 1
-    picture = figure(width * columns + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
+    picture = plots.figure(width * columns + 1.0, (1.3 + 0.5 * len(algos)) * len(settings))
     axes = picture.subplots(len(settings), columns, squeeze=False)
     for setting, line in zip(settings, axes):
         found = {(row.algo, row.optimizer): row for row in rows if row.setting == setting}
@@ -192,7 +185,7 @@ def amounts_of(
     Whiskers are one standard deviation. A logarithmic axis has no zero to start a bar at, so it shows dots.
     """
     height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
-    picture = figure(4.6 * len(amounts), height * len(panels))
+    picture = plots.figure(4.6 * len(amounts), height * len(panels))
     for part, panel in zip(np.atleast_1d(picture.subfigures(len(panels), 1)), panels):
         part.suptitle(headline(panel, 4.6 * len(amounts)), fontsize="small")
         axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
@@ -237,22 +230,16 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
 
 
 LOGARITHMIC_ABOVE = 5.0  # ratio of the largest to the smallest total of megabytes or seconds
-X_LABELS = {  # by file name
-    "round": "round",
-    "megabytes_down": "megabytes down",
-    "megabytes_up": "megabytes up",
-    "seconds": "simulated seconds",
-}
 
 
 def costs_differ_much(results: Sequence[Any], over: str) -> bool:
     """Return whether the runs' totals differ so much that a linear axis would hide the cheapest run."""
-    totals = [_x_of(result, over)[-1] for result in results]
+    totals = [plots.x_of(result, over)[-1] for result in results]
     return over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
 
 
 def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """Return a painter of the task's measure over a key of `X_LABELS`, cumulative."""
+    """Return a painter of the task's measure over a key of `plots.X_LABELS`, cumulative."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         highest = largest_of(panel)
@@ -266,7 +253,7 @@ def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, 
         target = panel.rows[0].target_accuracy
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-        name_axes(axis, *labels_of(panel, over))
+        plots.name_axes(axis, *labels_of(panel, over))
 
     return paint
 
@@ -275,15 +262,7 @@ def curve_of(result: Any, over: str) -> Curve | None:
     """Return a run's test measure over rounds or an amount; None if no round has a value for all seeds."""
     values = np.asarray(result.measured[result.test_measure], np.float64)
     measured = ~np.isnan(values).any(axis=0)
-    return Curve(_x_of(result, over)[measured], values[:, measured]) if measured.any() else None
-
-
-def _x_of(result: Any, over: str) -> np.ndarray:
-    if over == "round":
-        return np.arange(1, result.num_rounds + 1.0)
-    if over == "seconds":
-        return result.seconds_spent.mean(axis=0)
-    return getattr(result.ledger, over.replace("megabytes", "bytes")).cumsum(axis=1).mean(axis=0) / 1e6
+    return Curve(plots.x_of(result, over)[measured], values[:, measured]) if measured.any() else None
 
 
 def largest_of(panel: Panel) -> float:
@@ -293,12 +272,12 @@ def largest_of(panel: Panel) -> float:
 
 def labels_of(panel: Panel, over: str) -> tuple[str, str]:
     """Return the labels of the horizontal and the vertical axis."""
-    return X_LABELS[over], f"test {panel.rows[0].measure}"
+    return plots.X_LABELS[over], f"test {panel.rows[0].measure}"
 
 
 def logarithmic_start(results: Sequence[Any], over: str) -> float:
     """Return the start of a logarithmic axis: the earliest first round, or 1/100 of the smallest total if larger."""
-    xs = [_x_of(result, over) for result in results]
+    xs = [plots.x_of(result, over) for result in results]
     return max(min(x[-1] for x in xs) / 100, min(x[0] for x in xs))
 
 
@@ -311,7 +290,7 @@ def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
         plots.draw_band(
             axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows)
         )
-    name_axes(axis, "clients, most selected first", "rounds with training")
+    plots.name_axes(axis, "clients, most selected first", "rounds with training")
 
 
 def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
@@ -326,7 +305,7 @@ def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     axis.axhline(panel.results[0].config.partition.num_clients, color="gray", linewidth=0.8, linestyle="--")
     if panel.results[0].num_rounds >= 100:
         axis.set_xscale("log")
-    name_axes(axis, "round", "clients that have trained at least once")
+    plots.name_axes(axis, "round", "clients that have trained at least once")
 
 
 def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
@@ -338,14 +317,7 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
             rounds = np.flatnonzero(measured) + 1.0
             plots.draw_band(axis, rounds, values[:, measured], row.algo, styles[row.algo], together=len(panel.rows))
     axis.set_ylim(bottom=0)
-    name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
-
-
-def name_axes(axis: Any, x: str, y: str) -> None:
-    """Label both axes and draw a grid."""
-    axis.set_xlabel(x)
-    axis.set_ylabel(y)
-    axis.grid(alpha=0.25)
+    plots.name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 
 
 TITLE = 0.4  # height of a setting's heading, inches
@@ -357,7 +329,7 @@ def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, 
     if not many:
         return None
     sizes = [size(len(panel.rows)) for panel in many]
-    picture = figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
+    picture = plots.figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
     places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
     for place, panel in zip(places.flat, many):
         found = {row.algo: curve_of(result, over) for row, result in zip(panel.rows, panel.results)}
@@ -383,7 +355,7 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
     styles = styles_of(row.algo for row in rows)
     measures = {row.measure for row in rows}
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
-    for over in X_LABELS:
+    for over in ("round", "megabytes_down", "megabytes_up", "seconds"):
         shown = [panel for panel in panels if over != "seconds" or panel.results[0].has_clock]
         if not shown:
             continue

@@ -159,6 +159,38 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
+def figure(width: float, height: float) -> Any:
+    """Return a figure of this size in inches."""
+    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
+
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+X_LABELS = {
+    "round": "round", "megabytes": "megabytes moved, down and up", "megabytes_down": "megabytes down",
+    "megabytes_up": "megabytes up", "seconds": "simulated seconds",
+}  # fmt: skip
+
+
+def x_of(result: Any, over: str) -> np.ndarray:
+    """Return the horizontal coordinates of rounds by a key of X_LABELS, [rounds]; means over seeds."""
+    if over == "round":
+        return np.arange(1, result.num_rounds + 1.0)
+    if over == "seconds":
+        return result.seconds_spent.mean(axis=0)
+    ledger = result.ledger
+    moved = {"megabytes_down": ledger.bytes_down, "megabytes_up": ledger.bytes_up}.get(over)
+    moved = ledger.bytes_down + ledger.bytes_up if moved is None else moved
+    return moved.cumsum(axis=1).mean(axis=0) / 1e6
+
+
+def name_axes(axis: Any, x: str, y: str) -> None:
+    """Label both axes and draw a grid."""
+    axis.set_xlabel(x)
+    axis.set_ylabel(y)
+    axis.grid(alpha=0.25)
+
+
 def title(config: Config, data_source: str) -> str:
     """Return a one-line description of a run's setting and its data source."""
     settings = config.partition
@@ -193,60 +225,43 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
     With 100 rounds or more, a running mean over 2 % of the rounds is drawn over the faint raw mean.
     """
-    from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
-
     first, chosen = next(iter(results.values())), styles_of(results)
     test, _, train, *_ = first.measured
     words = first.measure_in_words
     trained = any(not np.isnan(result.measured[train]).all() for result in results.values())
-    panels = ["test accuracy", *(["training accuracy"] if trained else []), "test loss", "GEMD", "by megabytes"]
-    panels += ["by seconds"] if first.has_clock else []
+    panels = [  # column, horizontal axis, and label
+        (test, "round", f"test {words}"),
+        *([(train, "round", f"{words} on all clients' training data")] if trained else []),
+        ("test_loss", "round", "test loss (nats)"),
+        ("gemd", "round", "GEMD of the cohort (lower: more diverse)"),
+        (test, "megabytes", f"test {words}"),
+        *([(test, "seconds", f"test {words}")] if first.has_clock else []),
+    ]
     columns = 2 if len(panels) <= 4 else 3
-    figure = Figure(figsize=(5.2 * columns, 7.2), layout="constrained")
-    axes = figure.subplots(-(-len(panels) // columns), columns, squeeze=False)
-    measures = {
-        "test accuracy": (test, f"test {words}"),
-        "training accuracy": (train, f"{words} on all clients' training data"),
-        "test loss": ("test_loss", "test loss (nats)"),
-        "GEMD": ("gemd", "GEMD of the cohort (lower: more diverse)"),
-        "by megabytes": (test, f"test {words}"),
-        "by seconds": (test, f"test {words}"),
-    }
-    for axis, panel in zip(axes.flat, panels):
-        name, label = measures[panel]
+    picture = figure(5.2 * columns, 7.2)
+    axes = picture.subplots(-(-len(panels) // columns), columns, squeeze=False)
+    for axis, (name, over, label) in zip(axes.flat, panels):
         for run, result in results.items():
             values = np.asarray(result.measured[name], np.float64)
             present = ~np.isnan(values)
             # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
             # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
             measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
-            if not measured.any():
-                continue
-            x = np.arange(1.0, result.num_rounds + 1)
-            if panel == "by megabytes":
-                x = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
-            elif panel == "by seconds":
-                x = result.seconds_spent.mean(axis=0)
-            highest = 1.0 if "accuracy" in name else np.inf
-            draw_band(
-                axis, x[measured], values[:, measured], run, chosen[run], highest, raw=True, together=len(results)
-            )
-        labels = {"by megabytes": "megabytes moved, down and up", "by seconds": "simulated seconds"}
-        axis.set_xlabel(labels.get(panel, "round"))
-        axis.set_ylabel(label)
-        axis.grid(alpha=0.25)
-        target = next(iter(results.values())).config.run.target_accuracy
-        if target is not None and panel in ("test accuracy", *labels):
-            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+            if measured.any():
+                x, highest = x_of(result, over)[measured], 1.0 if "accuracy" in name else np.inf
+                draw_band(axis, x, values[:, measured], run, chosen[run], highest, raw=True, together=len(results))
+        name_axes(axis, X_LABELS[over], label)
+        if name == test and first.config.run.target_accuracy is not None:
+            axis.axhline(first.config.run.target_accuracy, color="gray", linewidth=0.8, linestyle="--")
         axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     handles, names = axes.flat[0].get_legend_handles_labels()
-    figure.legend(
+    picture.legend(
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
     )
-    figure.suptitle(parsing.label(title(first.config, first.data_source)))
-    save(figure, path)
+    picture.suptitle(parsing.label(title(first.config, first.data_source)))
+    save(picture, path)
 
 
 def save(figure: Any, path: Path, dpi: int = 110) -> None:

@@ -109,12 +109,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
     """Lock the folder, and resume the run in it or prepare it for a new one.
 
-    Args:
-        out: the folder.
-        problem: the problem to run.
-        ours: the manifest entries from `about`.
-        state: shapes and dtypes of the state.
-        lock: this process's lock.
+    `ours` are the manifest entries from `about`, and `state` holds the shapes and dtypes of the state.
 
     Raises:
         UserError: the folder cannot be used, or its run cannot be continued.

@@ -76,13 +76,8 @@ def make_jobs(
 ) -> list[Job]:
     """Create one job for each combination of setting, optimizer and strategy.
 
-    Args:
-        settings: experiments by name; their strategy and folder are replaced.
-        algos: strategies, or items in the syntax of `parse_algo`.
-        out: the comparison's folder.
-        subfolders: whether each setting has its own folder.
-        optimizers: optimizers, or items in the syntax of `parse_algo`, each with its own folder; None for the
-            optimizers of the settings.
+    The strategy and the folder of the settings are replaced. Strategies and optimizers may be items in the syntax of
+    `parse_algo`; None keeps the optimizers of the settings. With `subfolders`, each setting has its own folder.
     """
     strategies = _items("--algos", algos)
     chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)

@@ -12,7 +12,6 @@ from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.devices import CLIENTS, SEEDS
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking
 from fedjax_sel.experiment.problem import Problem, pose
@@ -151,33 +150,3 @@ def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     if mask is None:
         return np.ones((plan.num_rounds, problem.config.partition.num_clients), bool)
     return np.array(mask[:, 0])
-
-
-COHORTS = 200  # random cohorts in the average
-
-
-def padded_share(plan: Plan, steps: np.ndarray) -> float:
-    """Return the fraction of training time, over all devices, lost to waiting and padding.
-
-    Three causes count: clients that do not divide evenly among devices, clients that end before the longest of their
-    batch, and devices whose clients have fewer steps. The average is over uniformly random cohorts; all steps, int [S,
-    N] per client and round, cost the same.
-    """
-    groups, share = plan.mesh.shape[SEEDS], plan.mesh.shape[CLIENTS]
-    num_seeds, num_clients = steps.shape
-    rng = np.random.default_rng(0)
-    useful = spent = 0
-    for _ in range(COHORTS):
-        cohorts = np.stack([rng.permutation(num_clients)[: plan.num_selected] for _ in range(num_seeds)])
-        work = np.take_along_axis(steps, cohorts, axis=1).reshape(groups, -1)
-        useful += work.sum()
-        for of_group in work:
-            each = -(-len(of_group) // share)
-            at_once = plan.clients_at_once or each
-            places = np.arange(each * share)
-            # An empty place costs nothing if clients train one after another; a batch fills it with another client.
-            dealt = np.where((places < len(of_group)) | (at_once > 1), of_group[places % len(of_group)], 0)
-            # On a device, batches run in sequence, each as long as its longest job.
-            batches = np.array_split(dealt.reshape(share, each), range(at_once, each, at_once), axis=1)
-            spent += share * int(np.max(sum(batch.shape[1] * batch.max(axis=1) for batch in batches)))
-    return 1.0 - useful / spent

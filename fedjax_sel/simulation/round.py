@@ -44,12 +44,8 @@ def one_round(
 ) -> tuple[Carry, Records]:
     """Run one round of all replicates, from the state at w^t to the state at w^(t+1) and the round's records.
 
-    Args:
-        plan: the run's static configuration.
-        carry: the run's state at w^t, leaves [S, ...].
-        round: t, int32 scalar, from 0. It is never batched, so a condition on it alone stays a real branch.
-        federation: the clients' and the server's data.
-        streams: random streams, [S] for each purpose.
+    Leaves of `carry` are [S, ...], and `streams` are [S] for each purpose. The round t is an int32 scalar, from 0. It
+    is never batched, so a condition on it alone stays a real branch.
     """
     context = RoundContext(
         plan, federation, carry, streams, round,

@@ -1,5 +1,6 @@
 """The protocol of a round: the order of a strategy's hooks and queries, and the values that its hooks read."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -248,7 +249,8 @@ def _on_host(leaf: Any) -> Any:
 SUBSET_LOSS = "subset_loss"
 
 
-@jax.tree_util.register_pytree_node_class
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class SubsetLoss:
     """A function from subsets to losses: `outcome.subset_loss(mask)` with bool [M, K] returns float32 [M].
 
@@ -257,8 +259,9 @@ class SubsetLoss:
     billed for M evaluations, so call the function once in `update`.
     """
 
-    def __init__(self, loss: Callable[[Any, jax.Array], jax.Array], reports: Any, subsets: int):
-        self._loss, self._reports, self._subsets = loss, reports, subsets
+    _loss: Callable[[Any, jax.Array], jax.Array] = dataclasses.field(metadata={"static": True})
+    _reports: Any
+    _subsets: int = dataclasses.field(metadata={"static": True})
 
     def __call__(self, mask: jax.Array) -> jax.Array:
         """Return the loss of each subset, nats."""
@@ -268,17 +271,6 @@ class SubsetLoss:
                 f"pass bool [{self._subsets}, K], or request subsets={mask.shape[0] if mask.ndim else 1}"
             )
         return self._loss(self._reports, mask)
-
-    def tree_flatten(self):
-        """Return the reports as leaves and the function as static data."""
-        return (self._reports,), (self._loss, self._subsets)
-
-    @classmethod
-    def tree_unflatten(cls, static, reports):
-        """Rebuild the function from the output of `tree_flatten`."""
-        loss, subsets = static
-        (own,) = reports
-        return cls(loss, own, subsets)
 
 
 def requested_subset_loss(strategy: Strategy) -> Request | None:

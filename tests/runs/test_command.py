@@ -326,7 +326,7 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     assert last == "--verbose adds details and the whole configuration."
     code, verbose, _ = command(capsys, *QUICK, "--seeds", "2", "--algo", "random", "--dry-run", "--verbose")
     labels = [line.split("  ")[0] for line in verbose.splitlines()]
-    assert labels[:10] == names and {"data", "padded work", "one chunk"} <= set(labels[10:])
+    assert labels[:10] == names and {"data", "one chunk"} <= set(labels[10:])
     assert json.loads(verbose[verbose.index("{\n") :])["partition"]["num_clients"] == 20
 
 

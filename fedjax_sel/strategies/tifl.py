@@ -10,12 +10,12 @@ raises the probability of tiers on which the model is worse. Credits limit the n
     P_t        State.probabilities    [m]      probability of tier t; tiers without credits are drawn again
     Credits_t  State.credits          [m]      remaining draws of tier t
     I          `interval`                      rounds between two measurements of the tiers
-    A_t        -State.losses[t]       scalar   the paper: accuracy on the test data of the tier's clients. Here: minus the
-                                               mean loss over the examples of the tier's clients
+    A_t        -State.losses[t]       scalar   the paper: accuracy on the test data of the tier's clients; here: minus
+                                               the mean loss over the examples of the tier's clients
     cur        State.current          scalar   tier of the previous round
 
-Every I rounds, from round I: if A_cur is at most its value I rounds earlier, the probabilities change (Algorithm 2). The
-n tiers with credits are sorted by A_t, the lowest first. Tier number i, from 0, gets P = 2 (n - i) / (n (n + 1)).
+Every I rounds, from round I: if A_cur is at most its value I rounds earlier, the probabilities change (Algorithm 2).
+The n tiers with credits are sorted by A_t, the lowest first. Tier number i, from 0, gets P = 2 (n - i) / (n (n + 1)).
 
 Information bought: the duration of all clients before the first round: N local trainings, N models down, N floats up.
 policy="adaptive" also buys the loss of all clients every I rounds, from the first: N models down, N floats up. The
@@ -75,10 +75,10 @@ def tifl(
             slowest), `random` (0.7:0.1:0.1:0.05:0.05), or one probability per tier, the fastest first, with colons.
         num_tiers: number of tiers m, from 1 to N.
         interval: rounds I between two measurements of the adaptive policy, at least 1.
-        credits: draws of each tier under the adaptive policy, at least 1; None: the number of rounds over m, rounded up.
+        credits: draws of each tier under the adaptive policy, at least 1. None: rounds over m, rounded up.
 
     Raises:
-        UserError: a parameter is outside its range or has no effect; `init` raises it if there are fewer than m clients.
+        UserError: a parameter is outside its range or has no effect; `init` raises it if m exceeds N.
     """
     for name, value in (("num_tiers", num_tiers), ("interval", interval), ("credits", credits)):
         if value is not None and value < 1:
@@ -119,9 +119,8 @@ def tifl(
         key_tier, key_clients = jax.random.split(key)
         k, n = state.num_selected.value, state.tiers.shape[0]
         tier = sampling.with_replacement(key_tier, jnp.where(state.credits > 0, state.probabilities, 0.0), 1)[0]
-        steps = jnp.where(
-            state.tiers <= tier, tier - state.tiers, state.tiers
-        )  # the next faster tiers, then the slower
+        # Order of the tiers: the drawn one, the next faster ones, then the next slower ones.
+        steps = jnp.where(state.tiers <= tier, tier - state.tiers, state.tiers)
         if available is not None:
             steps = jnp.where(available, steps, num_tiers)
         ids = sampling.first((steps.astype(jnp.uint32), *sampling.random_words(key_clients, n)), k)

@@ -12,8 +12,7 @@ import pytest
 from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import facts as measured
-from fedjax_sel.simulation import run
+from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.facts import ANSWERS
 from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
@@ -110,13 +109,14 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
     config = Config().replace(
         dataset="synthetic:train_size=160,test_size=60,num_classes=4,image_size=4",
         num_clients=N, num_selected=K, local_steps=1, batch_size=8, rounds=T, chunk=T, server_validation=0.1,
+        timing="tiers",
     )  # fmt: skip
     problem = dataclasses.replace(pose(config), strategy=strategy)
     base.check(strategy, 0.0, 0.1)
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))
-    counts = measured.counts_of(problem.model, 4)
+    counts = clock.counts_of(problem.model, 4)
     for request in requests:
         if KINDS[request.kind].has_table:
             fact = getattr(carry.info, request.kind)
@@ -124,8 +124,9 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
             assert fact.age.tolist() == [[1 if k < K or request.who == ALL else fact.age.max() for k in range(N)]]
             assert np.abs(fact.value[:, :K]).max() > 0, request.kind
     assert carry.evaluation is not None
-    lengths = measured.floats_per_answer(strategy, problem.model, 4)
+    lengths = clock.floats_per_answer(strategy, problem.model, 4)
     asked = {ALL: N, SELECTED: K, SERVER: 0}
     bought = sum(asked[request.who] * length for request, length in zip(requests, lengths))
     assert settle(records.events, problem.model.num_params, lengths).floats_up.tolist() == [[bought]] * T
-    assert set(ANSWERS) == {kind for kind in OF_CLIENTS if not facts.num_probes(ask(kind))}
+    computed = {kind for kind in OF_CLIENTS if not KINDS[kind].needs_clock and not facts.num_probes(ask(kind))}
+    assert set(ANSWERS) == computed

@@ -204,6 +204,10 @@ def _with_digest(value: Any) -> str:
     return f"{value.name}-{plugins.parameter_digest(value)}"  # the name alone does not identify the parameters
 
 
+def _of_timing(value: Timing) -> str:
+    return f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
+
+
 def _take_partition(value: Any) -> tuple[Any, str | None]:
     if isinstance(value, Partition):
         return value, value.scheme
@@ -247,7 +251,7 @@ def _type_of(value: Any) -> str:
 
 _PARTS: dict[str, _Part] = {
     "dataset": _part(
-        "dataset", "dataset", Dataset, "a Dataset, such as Dataset.from_arrays gives", lambda one: one.name
+        "dataset", "dataset", Dataset, "a fedjax_sel.data.Dataset, as from_arrays makes it", lambda one: one.name
     ),
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
@@ -255,11 +259,5 @@ _PARTS: dict[str, _Part] = {
     "algo": _part("algo", "strategy", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
     "optimizer": _part("optimizer", "optimizer", FederatedOptimizer, "a FederatedOptimizer", _with_digest),
     "available": _Part("reachable", _take_reachable),
-    "timing": _part(
-        "timing",
-        "timing",
-        Timing,
-        "a fedjax_sel.timing.Timing",
-        lambda one: f"devices-{plugins.parameter_digest(tuple(map(np.asarray, one)))}",
-    ),
+    "timing": _part("timing", "timing", Timing, "a fedjax_sel.timing.Timing", _of_timing),
 }

@@ -145,19 +145,10 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     """Make a parser with one flag per configuration field, or per name in `only`, plus --preset and --config."""
     parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
     start = parser.add_argument_group("base settings", "the flags below override these one by one")
-    start.add_argument(
-        "--preset",
-        metavar="NAME",
-        default="quickstart",
-        help="published experiment, e.g. fedcor/fmnist-1spc; list them with fedjax-sel list presets (default: "
-        "quickstart)",
-    )
-    start.add_argument(
-        "--config",
-        metavar="FILE",
-        type=path,
-        help=".json or .toml file of settings, such as a run's config.json (default: none)",
-    )
+    about = "published experiment, e.g. fedcor/fmnist-1spc; see fedjax-sel list presets (default: quickstart)"
+    start.add_argument("--preset", metavar="NAME", default="quickstart", help=about)
+    about = ".json or .toml file of settings, such as a run's config.json (default: none)"
+    start.add_argument("--config", metavar="FILE", type=path, help=about)
     hints = flat_types()
     for concern, kind in concerns().items():
         fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
@@ -170,14 +161,8 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
 
 def add_log(group: Any) -> None:
     """Add --log to a group of flags."""
-    group.add_argument(
-        "--log",
-        nargs="+",
-        default=[],
-        choices=list(logs.NAMES),
-        metavar="NAME",
-        help=f"also log the run to external tools: {', '.join(logs.NAMES)} (docs/logging.md; default: none)",
-    )
+    about = f"also log the run to external tools: {', '.join(logs.NAMES)} (docs/logging.md; default: none)"
+    group.add_argument("--log", nargs="+", default=[], choices=list(logs.NAMES), metavar="NAME", help=about)
 
 
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:

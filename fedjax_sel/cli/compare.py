@@ -78,20 +78,11 @@ def make_parser() -> Parser:
     fields = set(flat_types()) - NOT_FLAGS
     parser = command_line.make_parser("fedjax-sel compare", DESCRIPTION, EPILOG, only=fields)
     what = parser.add_argument_group("what to compare")
-    what.add_argument(
-        "--algos",
-        nargs="+",
-        required=True,
-        metavar="ALGO",
-        help='strategies to compare, e.g. random "fl_dp3s[profile=gradient]"',
-    )
+    about = 'strategies to compare, e.g. random "fl_dp3s[profile=gradient]"'
+    what.add_argument("--algos", nargs="+", required=True, metavar="ALGO", help=about)
     what.add_argument("--presets", nargs="+", metavar="NAME", help="several presets, instead of one --preset")
-    what.add_argument(
-        "--optimizers",
-        nargs="+",
-        metavar="NAME",
-        help='several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"',
-    )
+    about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
+    what.add_argument("--optimizers", nargs="+", metavar="NAME", help=about)
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
     command_line.add_log(what)
     return parser

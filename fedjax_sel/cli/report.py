@@ -45,36 +45,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> Parser:
     """Make the command's parser."""
-    parser = Parser(
-        prog="fedjax-sel report", usage="fedjax-sel report FOLDER ... [flags]", description=DESCRIPTION, epilog=EPILOG
-    )
+    usage = "fedjax-sel report FOLDER ... [flags]"
+    parser = Parser(prog="fedjax-sel report", usage=usage, description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to show")
-    what.add_argument(
-        "folders",
-        nargs="+",
-        type=command_line.path,
-        metavar="FOLDER",
-        help="run folders (--out of the train command), or folders of runs (--out of the compare command)",
-    )
+    about = "run folders (--out of the train command), or folders of runs (--out of the compare command)"
+    what.add_argument("folders", nargs="+", type=command_line.path, metavar="FOLDER", help=about)
     how = parser.add_argument_group("output")
-    how.add_argument(
-        "--out",
-        type=command_line.picture,
-        metavar="FILE",
-        help=f"image file of the curves (default: {PICTURE}; none with --html)",
-    )
-    how.add_argument(
-        "--html",
-        nargs="?",
-        type=command_line.path,
-        const=PAGE,
-        metavar="FILE",
-        help=f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'",
-    )
+    about = f"image file of the curves (default: {PICTURE}; none with --html)"
+    how.add_argument("--out", type=command_line.picture, metavar="FILE", help=about)
+    about = f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'"
+    how.add_argument("--html", nargs="?", type=command_line.path, const=PAGE, metavar="FILE", help=about)
     how.add_argument("--watch", action="store_true", help="with --html: update the page until all runs finish")
-    how.add_argument(
-        "--quick", action="store_true", help="with --html: skip the plots that need the runs' data (labels, per client)"
-    )
+    about = "with --html: skip the plots that need the runs' data (labels, per client)"
+    how.add_argument("--quick", action="store_true", help=about)
     return parser
 
 

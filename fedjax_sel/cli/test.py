@@ -40,16 +40,10 @@ def make_parser() -> Parser:
     parser = Parser(prog="fedjax-sel test", description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to check")
     what.add_argument("algo", metavar="ALGO", help="mypackage.module:factory, or a name of fedjax-sel list strategies")
-    what.add_argument(
-        "--algo-args", nargs="*", metavar="KEY=VALUE", default=[], help="the strategy's parameters (default: its own)"
-    )
+    about = "the strategy's parameters (default: its own)"
+    what.add_argument("--algo-args", nargs="*", metavar="KEY=VALUE", default=[], help=about)
     how = parser.add_argument_group("duration")
-    how.add_argument(
-        "--rounds",
-        type=int,
-        default=8,
-        metavar="N",
-        help="simulated rounds per check; must cover all phases of the strategy (default: 8)",
-    )
+    about = "simulated rounds per check; must cover all phases of the strategy (default: 8)"
+    how.add_argument("--rounds", type=int, default=8, metavar="N", help=about)
     how.add_argument("--no-run", action="store_true", help="skip the short training run")
     return parser

@@ -187,13 +187,8 @@ class Dataset:
             return inputs, examples.take(self.train_labels, rows)
 
         inputs, targets = part(~kept)
-        return dataclasses.replace(
-            self,
-            train_images=inputs,
-            train_labels=targets,
-            client_ids=None if self.client_ids is None else self.client_ids[~kept],
-            held_by_server=part(kept),
-        )
+        ids, held = None if self.client_ids is None else self.client_ids[~kept], part(kept)
+        return dataclasses.replace(self, train_images=inputs, train_labels=targets, client_ids=ids, held_by_server=held)
 
     @classmethod
     def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:

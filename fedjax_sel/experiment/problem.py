@@ -231,7 +231,8 @@ def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed
         )
     if made.num_clients != config.partition.num_clients:
         raise UserError(
-            f"partition: it has {made.num_clients} clients, but num_clients={config.partition.num_clients}; change one"
+            f"partition: it has {made.num_clients} clients, but num_clients is {config.partition.num_clients}; make "
+            "them equal"
         )
     if made.num_examples != dataset.num_train_examples:
         raise UserError(

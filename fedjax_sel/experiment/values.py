@@ -191,7 +191,7 @@ class _Part:
     take: Callable[[Any], tuple[Any, str | None]]  # value -> (the stored value, its default name or None)
 
 
-def _part(attribute: str, field: str, kind: type, wanted: str, name_of: Callable[[Any], str | None]) -> _Part:
+def _part(field: str, attribute: str, kind: type, wanted: str, name_of: Callable[[Any], str | None]) -> _Part:
     def take(value: Any) -> tuple[Any, str | None]:
         if not isinstance(value, kind):
             raise UserError(f"{field}: {_type_of(value)} is neither a name nor {wanted}")
@@ -202,6 +202,10 @@ def _part(attribute: str, field: str, kind: type, wanted: str, name_of: Callable
 
 def _with_digest(value: Any) -> str:
     return f"{value.name}-{plugins.parameter_digest(value)}"  # the name alone does not identify the parameters
+
+
+def _of_timing(value: Timing) -> str:
+    return f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
 
 
 def _take_partition(value: Any) -> tuple[Any, str | None]:
@@ -247,23 +251,13 @@ def _type_of(value: Any) -> str:
 
 _PARTS: dict[str, _Part] = {
     "dataset": _part(
-        "dataset",
-        "dataset",
-        Dataset,
-        "a fedjax_sel.data.Dataset, such as Dataset.from_arrays gives",
-        lambda one: one.name,
+        "dataset", "dataset", Dataset, "a fedjax_sel.data.Dataset, as from_arrays makes it", lambda one: one.name
     ),
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
     "task": _part("task", "task", Task, "a fedjax_sel.tasks.Task", lambda one: None),
-    "algo": _part("strategy", "algo", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
+    "algo": _part("algo", "strategy", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
     "optimizer": _part("optimizer", "optimizer", FederatedOptimizer, "a FederatedOptimizer", _with_digest),
     "available": _Part("reachable", _take_reachable),
-    "timing": _part(
-        "timing",
-        "timing",
-        Timing,
-        "a fedjax_sel.timing.Timing",
-        lambda one: f"devices-{plugins.parameter_digest(tuple(map(np.asarray, one)))}",
-    ),
+    "timing": _part("timing", "timing", Timing, "a fedjax_sel.timing.Timing", _of_timing),
 }

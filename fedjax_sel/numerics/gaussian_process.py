@@ -138,12 +138,9 @@ def _condition(pool: _Pool, embeddings, importance, noise, client) -> _Pool:
     weight = importance[client]
     factor = weight + (pool.along[client] - weight * _dot(embedding, column)) / variance
     covariance = _dot(column, embeddings)  # the only pass over X, which dominates the cost for many clients
-    return _Pool(
-        shrinkage,
-        pool.along - factor * covariance,
-        jnp.maximum(pool.variance - covariance**2 / variance, least),
-        pool.taken.at[client].set(True),
-    )
+    along = pool.along - factor * covariance
+    variances = jnp.maximum(pool.variance - covariance**2 / variance, least)
+    return _Pool(shrinkage, along, variances, pool.taken.at[client].set(True))
 
 
 def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | jax.Array) -> jax.Array:

@@ -60,11 +60,8 @@ def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targe
     first = evaluator.task.measure
     values = measures[first.name]
     total = values.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(values.dtype, jnp.floating) else jnp.int32)
-    return Measured(
-        {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()},
-        losses.mean(axis=1),
-        total if first.higher_is_better else -total,
-    )
+    means = {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()}
+    return Measured(means, losses.mean(axis=1), total if first.higher_is_better else -total)
 
 
 class OfClients(NamedTuple):
@@ -87,11 +84,8 @@ def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights
     total, first = federation.train_sizes.sum(axis=1), evaluator.task.measure
     goodness = (1.0 if first.higher_is_better else -1.0) * sums[first.name] / federation.train_sizes
     worst = jax.vmap(metrics.worst_decile)(goodness)
-    return TrainMetrics(
-        {name: values.sum(axis=1) / total for name, values in sums.items()},
-        losses.sum(axis=1) / total,
-        worst if first.higher_is_better else -worst,
-    )
+    means = {name: values.sum(axis=1) / total for name, values in sums.items()}
+    return TrainMetrics(means, losses.sum(axis=1) / total, worst if first.higher_is_better else -worst)
 
 
 def _sums_of_clients(

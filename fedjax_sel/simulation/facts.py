@@ -201,15 +201,14 @@ def measure(
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
             continue  # a by-product of the cohort's training; see `enter_training_losses`
+
+        def served(state: tuple[Information, Bill], position: int = position) -> tuple[Information, Bill]:
+            return _serve(context, *state, position, ids, mask, arrives)
+
         if request.when.in_every_round:
-            info, bill = _serve(context, info, bill, position, ids, mask, arrives)
+            info, bill = served((info, bill))
         else:
-            info, bill = lax.cond(
-                request.when.due(context.round),
-                lambda state, position=position: _serve(context, state[0], state[1], position, ids, mask, arrives),
-                lambda state: state,
-                (info, bill),
-            )
+            info, bill = lax.cond(request.when.due(context.round), served, lambda state: state, (info, bill))
     # The cohort's answers belong to its training, which `clock.time_cohort` times.
     return info, bill if who == SELECTED else clock.end_exchange(bill)
 

@@ -189,13 +189,8 @@ def collect(
     if isinstance(memory, Moments):
         factor = _discount(numbers, round - memory.collected)
         product = jnp.matmul(changes.T, changes, precision=lax.Precision.HIGHEST)
-        return Moments(
-            factor * memory.second + product,
-            factor * memory.first + changes.sum(axis=0),
-            factor * memory.mass + changes.shape[0] * known,
-            round,
-            memory.order,
-        )
+        second, first = factor * memory.second + product, factor * memory.first + changes.sum(axis=0)
+        return Moments(second, first, factor * memory.mass + changes.shape[0] * known, round, memory.order)
     spare = numbers.probes - changes.shape[0]
     newest = Samples(
         jnp.pad(changes, ((0, spare), (0, 0))), jnp.pad(jnp.broadcast_to(known, changes.shape[:1]), (0, spare)), round

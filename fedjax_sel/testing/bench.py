@@ -205,12 +205,9 @@ class World(NamedTuple):
             shape = (t, n) + (1,) * (table.ndim - 2)
             return np.where(broken.reshape(shape), bad.reshape((1, n, *shape[2:])), table)
 
-        return self._replace(
-            updates=jax.tree.map(spoil, self.updates),
-            losses_after=np.where(broken, np.float32(LARGEST_LOSS), self.losses_after),
-            finite=~broken,
-            missing=missing,
-        )
+        after = np.where(broken, np.float32(LARGEST_LOSS), self.losses_after)
+        updates = jax.tree.map(spoil, self.updates)
+        return self._replace(updates=updates, losses_after=after, finite=~broken, missing=missing)
 
     def sparse(self, num_selected: int) -> "World":
         """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1."""

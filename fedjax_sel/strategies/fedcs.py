@@ -1,10 +1,10 @@
-"""FedCS: as many clients as finish before a deadline, among random candidates (Nishio, Yonetani, ICC 2019).
+"""FedCS: the candidates that finish before a deadline, at most K (Nishio, Yonetani, ICC 2019).
 
 Each round draws random candidates and asks them for the duration of a round (the resource request). The cohort is the
 largest set of candidates that the deadline allows, at most K.
 
     symbol     here                   shape    meaning
-    K C        State.num_candidates   scalar   number of candidates, a fraction C of all clients
+    d          State.num_candidates   scalar   number of candidates, the fraction C of the N clients, rounded up
     K'         `candidates`           [d]      the candidates, drawn uniformly
     total_k    info.seconds.value[k]  scalar   k's download, training and upload of a model
     T_round    `round_seconds`                 deadline of a round

@@ -21,7 +21,7 @@ from fedjax_sel.experiment.values import Experiment, experiment_of
 from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.contract import BrokenContractError
-from fedjax_sel.strategies.facts import KINDS
+from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Law
 from fedjax_sel.training import client, optimizers
@@ -300,7 +300,7 @@ def check(experiment_or_config: Experiment | Config) -> Checked:
     contract.requests(strategy)
     base.check(strategy, config.data.holdout, server_validation(config, strategy))
     law = _law(experiment)
-    if law is None and any(KINDS[request.kind].needs_clock for request in strategy.requests):
+    if law is None and needs_clock(strategy):
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1

@@ -232,6 +232,11 @@ def floats(request: Request, counts: Counts) -> int:
     return math.prod(kind.shape(counts, request)) + kind.extra_floats if kind.has_table else 0
 
 
+def needs_clock(strategy: "Strategy") -> bool:
+    """Return whether a strategy buys a fact that only a run with simulated time can serve."""
+    return any(KINDS[request.kind].needs_clock for request in strategy.requests)
+
+
 def check_requests(strategy: "Strategy") -> None:
     """Reject requests that are not in the catalog, or that can never be served."""
     options: dict[str, tuple] = {}

@@ -112,12 +112,14 @@ class Reported(NamedTuple):
         facts: answers to the queries that were sent with the training order, by kind.
         losses: `losses_before` and `losses_after`, if the strategy reads them, nats.
         carried: untrained arrays of the client's model, such as batch statistics, by name.
+        seconds: duration from the dispatch of the model to the report, if the strategy reads it.
     """
 
     update: Mapping[str, np.ndarray]
     facts: Mapping[str, Any] = {}
     losses: Mapping[str, float] = {}
     carried: Mapping[str, np.ndarray] = {}
+    seconds: float | None = None
 
     @property
     def finite(self) -> bool:
@@ -213,6 +215,7 @@ def close(
         answers = {name: report.facts[due.kind] for name, report in reports.items() if due.kind in report.facts}
         selector.tell(due.kind, *fitting(due, answers))
     values: dict[str, Any] = {"step": dict(step), "metrics": metrics, "subset_loss": subset_loss}
+    values["seconds"] = [report.seconds for report in reports.values()]
     updates = [dict(report.update) for report in reports.values()]
     if updates:
         values["updates"] = jax.tree.map(lambda *leaves: np.stack(leaves), *updates)

@@ -1,6 +1,7 @@
 """Rounds of a Selector in another framework's server, and the work of its clients."""
 
 import logging
+import time
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -167,6 +168,10 @@ class DataClient(ABC):
         if question.kind in ("update", "update_norm"):
             update = self.flat(self.fitted(weights, question.config)[0]) - self.flat(weights)
             return update if question.kind == "update" else np.linalg.norm(update)
+        if question.kind == "seconds":
+            started = time.perf_counter()
+            self.fitted(weights, question.config)
+            return time.perf_counter() - started
         everything = self._part("all")
         if question.kind == "profile":
             return self.profile_of(weights, everything[0], bool(options.get("relu", False)))
@@ -235,12 +240,14 @@ class Reported(NamedTuple):
         facts: answers to the queries that were sent with the training order, by kind.
         losses: `losses_before` and `losses_after`, if the strategy reads them, nats.
         carried: untrained arrays of the client's model, such as batch statistics, by name.
+        seconds: duration from the dispatch of the model to the report, if the strategy reads it.
     """
 
     update: Mapping[str, np.ndarray]
     facts: Mapping[str, Any] = {}
     losses: Mapping[str, float] = {}
     carried: Mapping[str, np.ndarray] = {}
+    seconds: float | None = None
 
     @property
     def finite(self) -> bool:
@@ -336,6 +343,7 @@ def close(
         answers = {name: report.facts[due.kind] for name, report in reports.items() if due.kind in report.facts}
         selector.tell(due.kind, *fitting(due, answers))
     values: dict[str, Any] = {"step": dict(step), "metrics": metrics, "subset_loss": subset_loss}
+    values["seconds"] = [report.seconds for report in reports.values()]
     updates = [dict(report.update) for report in reports.values()]
     if updates:
         values["updates"] = jax.tree.map(lambda *leaves: np.stack(leaves), *updates)

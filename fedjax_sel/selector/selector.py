@@ -144,7 +144,7 @@ class Report(NamedTuple):
 
 def required_arguments(reads: Outcome) -> tuple[str, ...]:
     """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
-    fields = [name for name in ("updates", *LOSSES, "step") if getattr(reads, name)]
+    fields = [name for name in ("updates", *LOSSES, "step", "seconds") if getattr(reads, name)]
     return (*fields, *(["metrics"] if _reads_metrics(reads) else []), *(["subset_loss"] if reads.subset_loss else []))
 
 
@@ -203,6 +203,9 @@ def arrange(
                 "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
             )
         fields["path_lengths"] = in_places(rows)
+    if reads.seconds:
+        rows = standing.answer_rows("update: seconds", values["seconds"], (len(who),), who)
+        fields["seconds"] = in_places(standing.nonnegative("update: seconds", rows, who))
     if reads.updates:
         rows = standing.answer_tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
         fields["updates"] = jax.tree.map(in_places, rows)
@@ -271,6 +274,7 @@ class Selector:
         clients: Sequence[Name] | None = None,
         params: Any = None,
         output_layer: tuple[Any, Any] | None = None,
+        has_clock: bool = False,
     ):
         """Initialize the strategy before the first round.
 
@@ -290,6 +294,8 @@ class Selector:
                 reads parts of the updates, such as the output layer's. None: `env.params` is None.
             output_layer: paths in `params` of the weight and the bias (or None) of the layer that returns the logits,
                 such as (("Dense_1", "kernel"), ("Dense_1", "bias")). None: `env.output_layer` is None.
+            has_clock: whether the server measures durations, as `env.has_clock`; required if the strategy requests the
+                fact `seconds`.
 
         Raises:
             UserError: an argument is invalid, or the strategy breaks its contract.
@@ -304,10 +310,11 @@ class Selector:
             clients=clients,
             params=params,
             output_layer=output_layer,
+            has_clock=has_clock,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
         terms = self._terms
-        self._hooks = Hooks(terms.strategy, terms.size, terms.counts, terms.model, terms.seed)
+        self._hooks = Hooks(terms)
         state, info = self._hooks.init(terms.sizes, terms.all_sizes)
         self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
@@ -445,6 +452,7 @@ class Selector:
         losses_before: Any = None,
         losses_after: Any = None,
         path_lengths: Any = None,
+        seconds: Any = None,
         step: Any = None,
         metrics: Any = None,
         subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
@@ -461,6 +469,7 @@ class Selector:
             losses_after: per-client losses after local training, [M], nats.
             path_lengths: learning rate times local steps, per client, [M]; None: 1, so that GPFL reads an update as a
                 gradient.
+            seconds: durations from the dispatch of the model to the client's report, [M]; needs `has_clock`.
             step: change of the global model in this round, a pytree as `updates` without the leading axis.
             metrics: the server's evaluations before and after the round, each an `Evaluation` or a mapping with the
                 fields that the strategy reads among `correct`, `accuracy` and `loss`.
@@ -479,7 +488,8 @@ class Selector:
                 "with empty `ids` if no client answered"
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
-        values |= {"path_lengths": path_lengths, "step": step, "metrics": metrics, "subset_loss": subset_loss}
+        values |= {"path_lengths": path_lengths, "seconds": seconds, "step": step, "metrics": metrics}
+        values["subset_loss"] = subset_loss
         report = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
@@ -516,7 +526,8 @@ class Selector:
         saved = about.get("selector") if isinstance(about, dict) else None
         own = self._terms.identity()
         if saved != own:
-            other = [name for name in own if not isinstance(saved, dict) or saved.get(name) != own[name]]
+            known = saved if isinstance(saved, dict) else {}
+            other = [name for name in {**own, **known} if known.get(name) != own.get(name)]
             raise UserError(
                 f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
             )

@@ -141,6 +141,13 @@ def answer_rows(what: str, values: Any, shape: tuple[int, ...], names: Sequence[
     return array
 
 
+def nonnegative(what: str, rows: np.ndarray, names: Sequence[Name]) -> np.ndarray:
+    """Return the clients' durations, float32 [M], or raise UserError if one is negative."""
+    for place in np.flatnonzero(rows < 0):
+        raise UserError(f"{what}: {rows[place]:g} of client {shown(names[place])} is negative; pass seconds from 0")
+    return rows
+
+
 def answer_tree(
     what: str, values: Any, num_params: int, names: Sequence[Name] | None, broken: np.ndarray | None = None
 ) -> Any:
@@ -217,15 +224,16 @@ def _answer_array(what: str, rows: Any) -> np.ndarray:
 class Hooks:
     """Compiled hooks of one strategy."""
 
-    def __init__(self, strategy: Strategy, size: Size, counts: Counts, model: ModelShapes, seed: int):
-        self.strategy, self.size, self.counts, self.model = strategy, size, counts, model
+    def __init__(self, terms: "Terms"):
+        self.strategy, self.size, self.counts, self.model = terms.strategy, terms.size, terms.counts, terms.model
+        self.has_clock = terms.has_clock
         self._loss_of: Callable[[np.ndarray], float] | None = None  # mask of a subset -> its loss, for this round
         self._failed: Exception | None = None
-        over = protocol.over_replicates(strategy)
-        self._stream = keys.streams(keys.roots([seed], {})).selection
+        over = protocol.over_replicates(self.strategy)
+        self._stream = keys.streams(keys.roots([terms.seed], {})).selection
         self._observe = jax.jit(partial(protocol.observe, over))
         self._select = jax.jit(over.select)
-        self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses))
+        self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses, self.has_clock))
 
     def init(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
         """Return the initial state and the empty tables, from the examples per client, int32 [N]."""
@@ -234,7 +242,7 @@ class Hooks:
 
         def initial(stream, sizes, all_sizes):
             counts = (n, k, t, self.counts.num_classes, self.counts.num_params)
-            env = Env(*counts, sizes, sizes / total, all_sizes, *self.model)
+            env = Env(*counts, sizes, sizes / total, all_sizes, *self.model, self.has_clock)
             return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
         with contract.explained("init"):
@@ -320,6 +328,7 @@ class Hooks:
             metrics=ServerMetrics(evaluation, evaluation) if bought else unrequested,
             path_lengths=shape(k),
             subset_loss=protocol.subset_loss_placeholder(self.strategy, shape(k)),
+            seconds=shape(k) if self.has_clock else None,
         )
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         select = self.strategy.select
@@ -340,7 +349,9 @@ class Hooks:
         return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
 
 
-def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, reports: Selection, fields: Any):
+def _learn(
+    strategy: Strategy, shapes: Any, losses: Any, has_clock: bool, state, info, round, reports: Selection, fields: Any
+):
     k = reports.ids.shape[1]
     # Unread fields are zeros, with the shapes of the available ones.
     if "updates" in fields:
@@ -356,6 +367,7 @@ def _learn(strategy: Strategy, shapes: Any, losses: Any, state, info, round, rep
         finite=fields["finite"],
         metrics=Unrequested(strategy.name, "server_metrics"),
         subset_loss=protocol.subset_loss_of(strategy, losses, jnp.zeros((1,))),
+        seconds=jnp.zeros((1, k)) if has_clock else None,
     )._replace(**fields)
     known = protocol.learn(strategy, SelectionState(state, info), round, reports, outcome)
     return known.state, known.info
@@ -380,6 +392,7 @@ class Terms(NamedTuple):
     all_sizes: np.ndarray  # training and held-out examples per client, int32 [N]
     seed: int
     model: ModelShapes
+    has_clock: bool
 
     def identity(self) -> dict[str, Any]:
         """Return the configuration that a saved file must match, as JSON."""
@@ -400,6 +413,7 @@ class Terms(NamedTuple):
             "seed": self.seed,
             "clients": digest(*names),
             **({} if self.model == ModelShapes(None, None) else {"params": digest(repr(self.model).encode())}),
+            **({"has_clock": True} if self.has_clock else {}),
         }
 
 
@@ -414,6 +428,7 @@ def make_terms(
     clients: Sequence[Name] | None,
     params: Any = None,
     output_layer: tuple[Any, Any] | None = None,
+    has_clock: bool = False,
 ) -> Terms:
     """Validate the arguments of `Selector`, with `num_params`, `num_classes` and `profile_size` in `lengths`."""
     jax_settings.check(of_runs=False)
@@ -433,7 +448,9 @@ def make_terms(
     made, parameters = _build_strategy(strategy)
     contract.requests(made)
     facts.check_requests(made)
-    contract.check(made, *size, everyone_available=True)
+    if not has_clock and facts.needs_clock(made):
+        raise UserError(f"has_clock: strategy {made.name!r} requests durations; measure them and pass has_clock=True")
+    contract.check(made, *size, everyone_available=True, has_clock=has_clock)
     model = _model(params, output_layer)
     if params is not None:
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.params))
@@ -450,7 +467,7 @@ def make_terms(
         if value is not None:
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, parameters, size, counts, all_clients, train_sizes, total_sizes, int(seed), model)
+    return Terms(made, parameters, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
 
 
 def _model(params: Any, output_layer: Any) -> ModelShapes:
@@ -754,7 +771,10 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     if not queried[places].all():
         stranger = terms.clients.names[places[~queried[places]][0]]
         raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
-    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), terms.clients.named(places))
+    names = terms.clients.named(places)
+    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), names)
+    if KINDS[kind].needs_clock:
+        rows = nonnegative(f"tell {kind!r}", rows, names)
     if KINDS[kind].is_loss:
         rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
 

@@ -102,6 +102,7 @@ def test_training_losses():
     wanted = {"training_loss": {"statistic": "last-pass"}, "loss": {"on": "holdout"}}
     report = client.train(Order(WEIGHTS, 3, wanted=wanted, losses=("losses_before", "losses_after")))
     assert report.facts == {"training_loss": 5, "loss": ask(client, "loss", on="holdout")}
+    assert 0 < ask(client, "seconds") < 600
     assert report.losses["losses_before"] == ask(client, "loss") != report.losses["losses_after"]
     assert report.num_examples == 7 and set(report.weights) == set(WEIGHTS)
 

@@ -1,5 +1,8 @@
 """The adapter for Flower on a grid in this process: who is asked what, and what becomes of silence."""
 
+import time
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,7 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 import fedjax_sel
 from fedjax_sel import UserError
 from fedjax_sel.adapters.flower import SelectorStrategy
-from fedjax_sel.strategies.base import ALL, Request, at_start
+from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, at_start
 from tests.adapters.made_up import FakeGrid, Line, N
 
 K, T = 3, 6
@@ -103,6 +106,40 @@ def test_it_selects_as_a_selector_that_is_told_the_same():
 
 
 ASKS_FOR_UPDATES = fedjax_sel.strategies.make("random")._replace(requests=(Request("update", ALL, at_start()),))
+
+
+class Lagging(FakeGrid):
+    """The clock of the third client is a minute late."""
+
+    def send_and_receive(self, messages, *, timeout=None):
+        for reply in super().send_and_receive(messages, timeout=timeout):
+            reply.metadata.created_at -= 60 * (reply.metadata.src_node_id == 102)
+            yield reply
+
+
+def test_durations_run_from_the_message_to_the_reply():
+    def select(key, state, info, round, available):
+        return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
+
+    def update(state, info, round, reports, outcome):
+        return outcome.seconds, info.seconds.value
+
+    def init(key, env):
+        return jnp.zeros((K,)), jnp.zeros((N,))
+
+    strategy = Strategy("timed", init, select, (Request("seconds", ALL, at_start()),), update=update)
+    with pytest.raises(UserError, match="has_clock: strategy 'timed' requests durations"):
+        made(strategy)
+
+    def after(wait, call):
+        return lambda given: time.sleep(wait) or call(given)
+
+    grid = Lagging([Line(number) for number in range(N)])
+    slow = grid.nodes[101]
+    slow.answer, slow.train = after(0.2, slow.answer), after(0.2, slow.train)
+    timed, _, _ = run(strategy, grid, has_clock=True)
+    for (row,) in timed.selector._now.state:
+        assert 0 <= row[0] <= row[1] - 0.19 and row[1] < 60 and row[2] == 0
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import strategies
+from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import requests_at_start
 
@@ -18,16 +19,17 @@ LEDGER = ("models_down", "models_up", "floats_up")
 class Recording:
     """Looks over a strategy's shoulder while a run is computed."""
 
-    def __init__(self, algo, rounds, available="1", lost=0.0, seed=5, **parameters):
-        self.strategy = strategies.make(algo, **parameters)
+    def __init__(self, algo, rounds, available="1", lost=0.0, seed=5, timed=False, **parameters):
+        self.strategy = algo if isinstance(algo, Strategy) else strategies.make(algo, **parameters)
+        self.timed = timed or needs_clock(self.strategy)
+        timing = {"timing": "tiers", "timing_args": {"jitter": "0.5"}, "deadline": "q0.8"} if self.timed else {}
         self.rounds, self.seed = rounds, seed
         self.answered = defaultdict(dict)  # hook -> round -> what it was given
         experiment = fedjax_sel.Experiment.of(
             dataset=f"synthetic:train_size={20 * N},test_size=20,num_classes={CLASSES},image_size=4",
             num_clients=N, num_selected=K, local_steps=2, batch_size=8, holdout=0.2, server_validation=0.1,
             rounds=rounds, chunk=rounds, eval_every=rounds, available=available, report_failure_rate=lost,
-            seeds=[seed], mesh="seeds=1,clients=1", partition="dirichlet", alpha=0.5, algo=self.watched(),
-            timing="tiers" if needs_clock(self.strategy) else "none",
+            seeds=[seed], mesh="seeds=1,clients=1", partition="dirichlet", alpha=0.5, algo=self.watched(), **timing,
         )  # fmt: skip
         self.result = fedjax_sel.run(experiment)
         jax.effects_barrier()
@@ -76,6 +78,7 @@ class Recording:
         info = self.answered["candidates"][0][0]
         profile = info.profile.value.shape[-1] if "profile" in info.kinds() else None
         given = {"sizes": sizes, "all_sizes": all_sizes, "profile_size": profile, "seed": self.seed, "clients": NAMES}
+        given["has_clock"] = self.timed
         params, classes = self.env
         return fedjax_sel.Selector(
             self.strategy, N, K, self.rounds, num_params=params, num_classes=classes, **given | others
@@ -120,7 +123,7 @@ class Recording:
                                   (*selector.reads, "broken")})  # fmt: skip
 
 
-COHORTS = ("updates", "losses_before", "losses_after")
+COHORTS = ("updates", "losses_before", "losses_after", "seconds")
 NAMES = [("hospital", place) if place % 2 else f"phone {place}" for place in range(N)]
 
 if __name__ == "__main__":  # without the flags of the suite

@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.strategies.base import SERVER, Request, Selection, Static, Strategy, always
+from fedjax_sel.strategies.base import ALL, SERVER, Request, Selection, Static, Strategy, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
 N, K, T, P = 6, 2, 3, 5
@@ -151,6 +151,37 @@ def test_as_a_round_ends(of_updates, change, words):
     refused(of_updates, lambda s: s.update(**fine | change), *words)
     refused(of_updates, lambda s: s.select(), "has its cohort")
     assert of_updates.reads == ("updates", "step", "metrics")
+
+
+def timed():
+    """A strategy that buys durations and reads those of the reports."""
+
+    def select(key, state, info, round, available):
+        return Selection(jnp.argsort(state + info.seconds.value)[:K].astype(jnp.int32), None, jnp.ones((K,), bool))
+
+    def update(state, info, round, selection, outcome):
+        return state.at[selection.ids].add(outcome.seconds)
+
+    request = Request("seconds", ALL, always())
+    return Strategy("timed", lambda key, env: jnp.zeros((N,)), select, (request,), update=update)
+
+
+def test_durations_must_be_given_and_not_negative():
+    with pytest.raises(UserError, match="has_clock: strategy 'timed' requests durations; measure them and pass"):
+        make(timed())
+    selector = make(timed(), has_clock=True)
+    assert selector.reads == ("seconds",)
+    selector.asks()
+    refused(selector, lambda s: s.tell("seconds", NAMES[:2], [1.0, -1.0]), "'seconds'", "client 'bob'", "negative")
+    refused(selector, lambda s: s.tell("seconds", NAMES[:2], [1.0, np.nan]), "client 'bob'", "NaN")
+    selector.tell("seconds", NAMES, [3.0, 0.0, 5.0, 6.0, 1.0, 7.0])
+    assert selector.select()[0] == ("bob", "eve")
+    refused(selector, lambda s: s.update(), "reads seconds")
+    refused(selector, lambda s: s.update(seconds=[1.0]), "shape is [1]")
+    refused(selector, lambda s: s.update(seconds=[-0.5, 1.0]), "update: seconds", "client 'bob'", "negative")
+    refused(selector, lambda s: s.update(["eve"], seconds=[np.inf]), "client 'eve'", "infinite")
+    selector.update(["eve"], seconds=[4.0])
+    assert selector._now.state[0].tolist() == [0, 0, 0, 0, 4, 0]
 
 
 def test_each_case_of_bad_input_in_a_federation_under_way():

@@ -5,10 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from fedjax_sel import strategies
-from tests.selector.recording import Recording
+import fedjax_sel
+from fedjax_sel import UserError, strategies
+from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, every
+from tests.selector.recording import K, N, Recording
 
 ADAM = ("fedgp", "fedcor")
 """Adam makes much of a last bit. Two programs have the same one as XLA compiles for users, and not with the flags by
@@ -20,6 +24,37 @@ which the suite compiles quickly: these run in a process without them."""
 def test_a_few_rounds(algo):
     recording = Recording(algo, 4, available="0.7", lost=0.2)
     recording.play(recording.selector())
+
+
+def by_duration():
+    """Selects clients with short durations, of queries and of past reports."""
+
+    def init(key, env):
+        assert env.has_clock
+        return jnp.zeros((env.num_clients,))
+
+    def select(key, state, info, round, available):
+        seconds = state + info.seconds.value
+        ids = jnp.argsort(seconds if available is None else jnp.where(available, seconds, jnp.inf))[:K]
+        return Selection(ids.astype(jnp.int32), None, jnp.ones((K,), bool))
+
+    def update(state, info, round, reports, outcome):
+        return state.at[reports.ids].add(jnp.where(reports.mask, outcome.seconds, 10.0))
+
+    return Strategy("by_duration", init, select, (Request("seconds", ALL, every(2)),), update=update)
+
+
+def test_the_simulators_durations_give_its_cohorts(tmp_path):
+    recording = Recording(by_duration(), 6, available="0.7", lost=0.2)
+    seconds = [outcome.seconds[mask] for _, mask, outcome in recording.answered["update"].values()]
+    assert all((one > 0).all() for one in seconds) and len(np.unique(np.concatenate(seconds))) > 6
+    first, resumed = recording.selector(), recording.selector()
+    recording.play(first, last=3)
+    first.save(tmp_path / "selector.npz")
+    resumed.load(tmp_path / "selector.npz")
+    recording.play(resumed, first=3)
+    with pytest.raises(UserError, match=r"another Selector \(.*has_clock\)"):
+        fedjax_sel.Selector("random", N, K, 6, sizes=[1] * N).load(tmp_path / "selector.npz")
 
 
 @pytest.mark.slow

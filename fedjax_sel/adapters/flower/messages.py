@@ -87,6 +87,11 @@ def order_of(message: Message) -> Order:
     )
 
 
+def seconds(sent: float, reply: Message) -> float:
+    """Return the seconds from a timestamp of the server's clock to the creation of a reply by the client's clock."""
+    return max(0.0, reply.metadata.created_at - sent)  # clocks can differ
+
+
 def answer_of(message: Message, name: str) -> np.ndarray | None:
     """Return one value of a client's answer; None if it is missing."""
     own = message.content.array_records.get(OURS, {})

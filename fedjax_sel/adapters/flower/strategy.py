@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -127,7 +128,11 @@ class Exchange(NamedTuple):
     ) -> dict[str, Any]:
         """Return clients' answers about a fact of a model, by name; `config` is for facts that require training."""
         message_type, content = messages.question(kind, options, self.round, model, config)
-        answers = {name: messages.answer_of(one, kind) for name, one in self.send(content, message_type, names).items()}
+        sent = time.time()
+        replies = self.send(content, message_type, names)
+        if kind == "seconds":
+            return {name: messages.seconds(sent, reply) for name, reply in replies.items()}
+        answers = {name: messages.answer_of(reply, kind) for name, reply in replies.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
 
@@ -263,6 +268,7 @@ class SelectorStrategy(Strategy):
         wait_seconds: float = 600.0,
         attempts: int = 2,
         folder: str | Path | None = None,
+        has_clock: bool = False,
     ):
         """Create a strategy. No message is sent before `start`.
 
@@ -287,6 +293,7 @@ class SelectorStrategy(Strategy):
             wait_seconds: maximum time to wait for enough clients, in seconds.
             attempts: maximum number of queries per client and fact, if too few clients answer.
             folder: folder for the federation's state, from which a restarted server resumes; None: not saved.
+            has_clock: whether the strategy receives measured durations; required if it requests the fact `seconds`.
 
         Raises:
             UserError: an argument is invalid, or an argument that the strategy needs is missing.
@@ -296,7 +303,7 @@ class SelectorStrategy(Strategy):
         self._strategy = strategy
         self._name = strategy if isinstance(strategy, str) else strategy.name
         self._size = (num_clients, num_selected, num_rounds)
-        self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed}
+        self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed, "has_clock": has_clock}
         self._output_layer = output_layer
         self._trained, self._evaluate, self._eligible = trained, server_evaluation, reachable
         self._answer_seconds, self._wait_seconds, self._attempts = answer_seconds, wait_seconds, attempts
@@ -304,11 +311,12 @@ class SelectorStrategy(Strategy):
         self._nodes: Nodes | None = None
         self._weights: Arrays = {}  # the round's initial model
         self._evaluation: Mapping[str, float] | None = None  # evaluation of `_weights`
+        self._sent = 0.0  # timestamp of the round's training messages
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
         made = standing.make_terms(
-            strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None
+            strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None, has_clock=has_clock
         )
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
@@ -389,6 +397,7 @@ class SelectorStrategy(Strategy):
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
         cohort_facts = {ask.kind: ask.options for ask in selector.asks()}
         content = messages.order(inner_content(), selector.round, cohort_facts, self._losses())
+        self._sent = time.time()
         return [Message(content, online[name], "train") for name in cohort]
 
     def aggregate_train(
@@ -399,7 +408,7 @@ class SelectorStrategy(Strategy):
         cohort, trained = self.cohorts[-1], self._trained_names()
         received = {name: reply for reply in replies if (name := self._nodes.name(reply)) in cohort}
         valid = {
-            name: report
+            name: report._replace(seconds=messages.seconds(self._sent, received[name]))
             for name in cohort  # the cohort's order, independent of arrival
             if name in received and (report := read(name, received[name], self._weights, trained, self._losses()))
         }

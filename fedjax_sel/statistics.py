@@ -70,20 +70,10 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
 def ratio_interval(
     above: ArrayLike, below: ArrayLike, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """Return the BCa bootstrap interval of a ratio of two means over the same seeds, at the level of `mean_interval`.
+    """Return the BCa bootstrap interval of a ratio of two means, of the values `above` and `below`, [n] each.
 
-    Args:
-        above: finite values of the numerator, one per seed, [n].
-        below: finite values of the denominator, one per seed, [n]; their mean must be far from zero.
-        level: nominal coverage, in (0, 1).
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap's generator.
-
-    Returns:
-        The interval; NaN for a single seed, and of width zero if all seeds have the same ratio.
-
-    Raises:
-        ValueError: there are no values, or one is not finite.
+    Both have one value per seed, and the mean of `below` must be far from zero. Other arguments and errors are those of
+    `mean_interval`. The interval is NaN for a single seed, and of width zero if all seeds have the same ratio.
     """
     both = np.stack([finite(above), finite(below)])
     seeds = both.shape[-1]
@@ -107,10 +97,15 @@ def bootstrap(
 
     The sample is [..., n] with n at least 2. The method "BCa" needs a statistic that changes if one value is omitted.
     """
+    if not 0 < level < 1:
+        raise ValueError(f"level: {level} is not between 0 and 1; the default is 0.95")
+    n = sample.shape[-1]
+    quantile = np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1)
+    expanded = 1 - 2 * max(float(stats.norm.sf(quantile)), 0.5 / resamples)  # at most that of the outermost resamples
     generator: dict[str, Any] = {_GENERATOR: np.random.default_rng(seed)}
     return stats.bootstrap(
         (sample,), statistic, axis=-1, vectorized=True, method=method, n_resamples=resamples, batch=_BATCH,
-        confidence_level=_expanded(level, sample.shape[-1], resamples), **generator,
+        confidence_level=expanded, **generator,
     ).confidence_interval  # fmt: skip
 
 
@@ -155,14 +150,6 @@ def finite(values: ArrayLike) -> np.ndarray:
     return values
 
 
-def _expanded(level: float, n: int, resamples: int) -> float:
-    """Return the expanded level for n values, at most the level of the outermost resamples."""
-    if not 0 < level < 1:
-        raise ValueError(f"level: {level} is not between 0 and 1; the default is 0.95")
-    quantile = np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1)
-    return 1 - 2 * max(float(stats.norm.sf(quantile)), 0.5 / resamples)
-
-
 def interquartile_mean(scores: ArrayLike) -> float:
     """Return the mean of the middle half of all runs, pooled over settings and seeds.
 
@@ -186,17 +173,8 @@ def interquartile_mean_interval(
     independent. The interval generalizes to other seeds in these settings, not to other settings. If the middle half is
     tied, so that no single seed changes the mean, the ends are plain percentiles of the resamples.
 
-    Args:
-        scores: finite scores, [seeds] or [settings, seeds].
-        level: nominal coverage, in (0, 1).
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap's generator.
-
-    Returns:
-        The interval; NaN for a single seed, and of width zero if all seeds have equal scores.
-
-    Raises:
-        ValueError: there are no scores, or one is not finite.
+    Scores are [seeds] or [settings, seeds]. Other arguments and errors are those of `mean_interval`. The interval is
+    NaN for a single seed, and of width zero if all seeds have equal scores.
     """
     table = np.atleast_2d(finite(scores))
     seeds = table.shape[1]

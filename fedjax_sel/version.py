@@ -39,7 +39,12 @@ def commit_of(package: Path) -> Commit:
         commit, _, changed = (package / NOTE).read_text(encoding="ascii").strip().partition(" ")
         if _HASH.fullmatch(commit):
             return Commit(commit, changed == "changed")
-    return Commit(_installed_from(package), None)
+    # pip records the commit of an installation from a repository.
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
+        installed = importlib.metadata.distribution("fedjax-sel")
+        if Path(str(installed.locate_file(package.name))).resolve() == package.resolve():
+            return Commit(json.loads(installed.read_text("direct_url.json") or "{}")["vcs_info"]["commit_id"], None)
+    return Commit(None, None)
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -50,15 +55,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):  # git is missing, fails or times out
         return None
     return done.stdout.strip()
-
-
-def _installed_from(package: Path) -> str | None:
-    """Return the commit that pip recorded for an installation from a repository; None otherwise."""
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError, OSError, ValueError, KeyError, TypeError):
-        installed = importlib.metadata.distribution("fedjax-sel")
-        if Path(str(installed.locate_file(package.name))).resolve() == package.resolve():
-            return json.loads(installed.read_text("direct_url.json") or "{}")["vcs_info"]["commit_id"]
-    return None
 
 
 __version__ = "0.1.0"

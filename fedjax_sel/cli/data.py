@@ -103,18 +103,14 @@ def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _colors(num_classes: int) -> Any:
-    import matplotlib
-
-    return matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors[:num_classes]  # pyright: ignore[reportAttributeAccessIssue]
-
-
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
-    import numpy as np  # imported here, because --help must stay fast
+    import matplotlib  # imported here, because --help must stay fast
+    import numpy as np
 
     num_clients, num_classes = label_counts.shape
     bottoms = np.zeros(num_clients)
-    for label, color in enumerate(_colors(num_classes)):
+    colors = matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors  # pyright: ignore[reportAttributeAccessIssue]
+    for label, color in enumerate(colors[:num_classes]):
         axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=color, label=str(label))
         bottoms += label_counts[:, label]
     axes.set(xlabel="client", ylabel="examples", title="examples of each label", xlim=(-0.6, num_clients - 0.4))
@@ -226,7 +222,12 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
             f"{counts_by_round.mean():,.4g}"
         )
         if flags.save_availability:
-            _save_trace(table, flags.save_availability)
+            lines = "".join(",".join(str(int(there)) for there in row) + "\n" for row in table.T)  # one line per client
+            try:
+                files.write(flags.save_availability, lines.encode())
+            except OSError as error:
+                given = f"--save-availability: cannot write {flags.save_availability} ({error})"
+                raise UserError(f"{given}; give another file") from error
     plots.save(drawing, flags.picture, dpi=150)
     _print(dataset, parts, seed, more, held_out)
     if dataset.has_classes:
@@ -234,15 +235,6 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     print(f"\npicture: {flags.picture}", flush=True)
     if flags.save_availability:
         print(f"availability: {flags.save_availability}", flush=True)
-
-
-def _save_trace(table: np.ndarray, path: Path) -> None:
-    """Write a table of availability, bool [T, N], as lines of 0 and 1 per client."""
-    lines = "".join(",".join(str(int(there)) for there in row) + "\n" for row in table.T)
-    try:
-        files.write(path, lines.encode())
-    except OSError as error:
-        raise UserError(f"--save-availability: cannot write {path} ({error}); give another file") from error
 
 
 def _print(dataset: Dataset, parts: Partition, seed: int, more: dict[str, str], held_out: int) -> None:

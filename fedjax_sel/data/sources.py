@@ -190,12 +190,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 def _from_given_folder(name: str, folder: Path) -> Dataset:
     if prepared := tfds.find(folder, name):
         return _from_prepared(name, prepared)
-    copy, damage = _from_copies(name, folder)
-    if copy is not None:
-        return copy
-    if name in download.OFFICIAL:
-        return _from_official_files(name, folder, damage)
-    raise _missing(name, f"in {folder}", folder, damage)
+    return _from_copies_or_official_files(name, folder, folder)
 
 
 def _from_usual_places(name: str) -> Dataset:
@@ -211,25 +206,35 @@ def _from_usual_places(name: str) -> Dataset:
     searched = Path(variable) if variable else home
     prepared = _usable(home, name)
     if prepared is None:
-        return _from_cache_or_official_files(name, searched)
+        return _from_copies_or_official_files(name, cache.root(), searched)
     try:
         return _from_prepared(name, prepared)
     except tfds.UnavailableError as problem:  # the user did not name this folder, so try the other sources
         try:
-            dataset = _from_cache_or_official_files(name, searched)
+            dataset = _from_copies_or_official_files(name, cache.root(), searched)
         except UserError:
             raise problem from None
         warnings.warn(f"{prepared} is skipped: {problem}", stacklevel=2)
         return dataset
 
 
-def _from_cache_or_official_files(name: str, searched: Path) -> Dataset:
-    copy, damage = _from_copies(name, cache.root())
+def _from_copies_or_official_files(name: str, parent: Path, searched: Path) -> Dataset:
+    """Return a copy in a folder, or make one from the official files; `searched` has no prepared data."""
+    copy, damage = _from_copies(name, parent)
     if copy is not None:
         return copy
     if name in download.OFFICIAL:
-        return _from_official_files(name, cache.root(), damage)
-    raise _missing(name, f"in {searched} or {cache.root()}", searched, damage)
+        return _from_official_files(name, parent, damage)
+    if damage:
+        raise UserError(
+            f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
+            "delete it, and set --data-dir to a folder with the prepared data set"
+        )
+    hint = did_you_mean(name, [*_NAMES, *tfds.listing(searched)])
+    raise UserError(
+        f"no data set {name!r} in {searched if searched == parent else f'{searched} or {parent}'}: {hint} (other TFDS "
+        "sets must first be prepared in that folder, with file format array_record)"
+    )
 
 
 def _usable(folder: Path, name: str) -> Path | None:
@@ -280,16 +285,3 @@ def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
         problem = "is not a folder" if os.path.exists(folder) else "does not exist, or is not accessible"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")
     return folder
-
-
-def _missing(name: str, places: str, folder: Path, damage: str) -> UserError:
-    if damage:
-        return UserError(
-            f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
-            "delete it, and set --data-dir to a folder with the prepared data set"
-        )
-    hint = did_you_mean(name, [*_NAMES, *tfds.listing(folder)])
-    return UserError(
-        f"no data set {name!r} {places}: {hint} (other TFDS sets must first be prepared in that folder, "
-        "with file format array_record)"
-    )

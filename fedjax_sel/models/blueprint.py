@@ -134,7 +134,12 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     _check_weights(name, trained, "weights")
     _check_weights(name, carried, "collections")
     has_carried = bool(jax.tree.leaves(carried))
-    apply, has_profile = _with_profile(pure, profile_layer)
+    try:
+        apply, has_profile = pure.apply_with_layer(profile_layer), True
+    except UserError:
+        if profile_layer is not None:
+            raise
+        apply, has_profile = pure.apply, False
     draws_numbers = _reads_key(
         lambda key: pure.apply(zeros_of(trained), zeros_of(carried), zeros_of(inputs), key, True)
     )
@@ -187,16 +192,6 @@ def _in_float32(tree: Any) -> Any:
         return leaf.astype(jnp.float32) if is_float else leaf
 
     return jax.tree.map(cast, tree)
-
-
-def _with_profile(pure: PureModule, profile_layer: str | None) -> tuple[Any, bool]:
-    """Return the apply function with the profile layer's output, and whether that layer exists."""
-    try:
-        return pure.apply_with_layer(profile_layer), True
-    except UserError:
-        if profile_layer is not None:
-            raise
-        return pure.apply, False
 
 
 def _check_weights(name: str, arrays: Any, what: str) -> None:

@@ -133,7 +133,11 @@ def from_linen(
             try:
                 updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
             except errors.InvalidRngError as error:
-                streams.append(_missing_stream(error, streams, name))
+                match = re.search(r'needs PRNG for "([^"]+)"', str(error))  # Flax states the stream only there
+                if match is None or match[1] in streams:
+                    message = " ".join(str(error).split(" (http")[0].split())
+                    raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
+                streams.append(match[1])
             else:
                 _check_carried(shapes[1], updated, name)
                 return streams
@@ -219,15 +223,6 @@ def _check_that_it_trains(
 
 def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
     return {name: stream_key(key, name) for name in streams}
-
-
-def _missing_stream(error: errors.InvalidRngError, streams: list[str], name: str) -> str:
-    """Return the name of the missing stream, which Flax states only in its message."""
-    match = re.search(r'needs PRNG for "([^"]+)"', str(error))
-    if match is None or match[1] in streams:
-        message = " ".join(str(error).split(" (http")[0].split())
-        raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
-    return match[1]
 
 
 def _check_carried(before: Any, after: Any, name: str) -> None:

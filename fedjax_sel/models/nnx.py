@@ -159,7 +159,9 @@ def from_nnx(
         trained: Any, carried: Any, inputs: Any, key: jax.Array, train: bool, watch: Watch = lambda module: None
     ) -> tuple[Any, Any, bool, Any]:
         """Return the output, the carried state, whether random numbers were drawn, and the result of `watch`."""
-        streams = [_streams(key, path, leaf) for path, leaf in zip(key_paths, jax.tree.leaves(keys))]
+        streams = [stream_key(key, "/".join(path)) for path in key_paths]
+        like = jax.tree.leaves(keys)  # stacked layers have one key per layer
+        streams = [jax.random.split(own, leaf.shape) if leaf.shape else own for own, leaf in zip(streams, like)]
         unused = zeros_of(counts)
         before = jax.tree.leaves(unused)  # listed before the call, which may change the Variables in place
         merged = nnx.merge(
@@ -268,12 +270,6 @@ def _at(tree: dict[str, Any], path: tuple[str, ...]) -> Any:
     for part in path:
         tree = tree[part]
     return tree
-
-
-def _streams(key: jax.Array, path: tuple[str, ...], like: Any) -> jax.Array:
-    """Return the key of a stream, or one key per layer for stacked layers."""
-    own = stream_key(key, "/".join(path))
-    return jax.random.split(own, like.shape) if like.shape else own
 
 
 def _reject_new_state(name: str) -> NoReturn:

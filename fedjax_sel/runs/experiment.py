@@ -390,7 +390,9 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         done = reading.finished_result(out, config, lambda share: data or folder.of_experiment(experiment, share))
         if done is None:
             return None
-        folder.restore_config(out)
+        if folder.config_was_lost(out):
+            with contextlib.suppress(OSError):  # the folder may be read-only
+                run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
         if not (out / run_files.PARAMS).exists():
             checkpoint.restore(out)
         return records.to_plain(done)

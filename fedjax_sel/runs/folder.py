@@ -172,13 +172,6 @@ def config_was_lost(path: Path) -> bool:
     return _own_config(path) != stored_config(path)
 
 
-def restore_config(path: Path) -> None:
-    """Rewrite a lost or changed `config.json` if the folder is writable."""
-    if config_was_lost(path):
-        with contextlib.suppress(OSError):
-            run_files.write_json(path / CONFIG, stored_config(path).to_json())
-
-
 def make(path: Path) -> None:
     """Create a run's folder, and check that it is writable."""
     with run_files.writing(path):

@@ -44,7 +44,9 @@ class Interruption(contextlib.AbstractContextManager):
     def listen(self) -> None:
         """Handle signals from now on."""
         if not self._previous and threading.current_thread() is threading.main_thread():  # others cannot set handlers
-            self._previous = {number: signal.signal(number, self._on_signal) for number in self._numbers()}
+            with_hangup = HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN  # ignored under `nohup`
+            numbers = (*SIGNALS, HANGUP) if with_hangup else SIGNALS
+            self._previous = {number: signal.signal(number, self._on_signal) for number in numbers}
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, handler in self._previous.items():
@@ -55,13 +57,6 @@ class Interruption(contextlib.AbstractContextManager):
         if self._second_interrupts:
             raise  # re-raises the exception that the caller is handling
         self.asked = self.asked or signal.SIGINT
-
-    @staticmethod
-    def _numbers() -> tuple[int, ...]:
-        """Return the signals that request a stop; under `nohup` a closed terminal does not."""
-        if HANGUP is None or signal.getsignal(HANGUP) == signal.SIG_IGN:
-            return SIGNALS
-        return (*SIGNALS, HANGUP)
 
     def _on_signal(self, number: int, frame: object) -> None:
         if number != HANGUP and self._second_interrupts:

@@ -84,7 +84,11 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         if plan.store is not None:
             carry = _with_host_table(plan, plan.store, carry, own, resumed is None)
         if resumed is None:
-            carry = _before_first_round(plan, measure, carry, federation, streams)
+            if protocol.requests_at_start(plan.strategy):
+                info, bill = measure(carry, federation, streams)
+                carry = carry._replace(info=info, start=bill)
+            ready = prepared(plan.strategy, carry.strategy, carry.info, federation.starts.shape[0])
+            carry = carry._replace(strategy=ready)
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
@@ -208,14 +212,6 @@ def _measure_at_start(plan: Plan) -> Measure:
 
     in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
     return jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))
-
-
-def _before_first_round(plan: Plan, measure: Measure, carry: Carry, federation: Federation, streams: Streams) -> Carry:
-    """Measure the facts due at the start, then run the strategy's `prepare` on them, in float64 on the CPU."""
-    if protocol.requests_at_start(plan.strategy):
-        info, start = measure(carry, federation, streams)
-        carry = carry._replace(info=info, start=start)
-    return carry._replace(strategy=prepared(plan.strategy, carry.strategy, carry.info, federation.starts.shape[0]))
 
 
 def prepared(strategy: Strategy, state: Any, info: Information, num_replicates: int) -> Any:

@@ -155,7 +155,7 @@ def eager(bench: Bench) -> None:
     try:
         ids = bench.eager_round(round).ids.tolist()
     except Exception as error:
-        raise Violation(f"without jit, round {round} raises {type(error).__name__}: {error}") from error
+        raise Violation(f"without jit, round {round} raises {parsing.reason(error)}") from error
     compiled = bench.loop.records[round].ids.tolist()
     if ids != compiled:
         raise Violation(
@@ -337,7 +337,7 @@ def sizes(bench: Bench) -> str:
             rejected.append(f"rejects K = {k}: {error}")
             continue
         except Exception as error:
-            raise Violation(f"with K = {k} of N = {n} it raises {type(error).__name__}: {_line(error)}") from error
+            raise Violation(f"with K = {k} of N = {n} it raises {parsing.reason(error)}") from error
         try:
             _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
         except Violation as violation:
@@ -352,7 +352,7 @@ def availability(bench: Bench) -> None:
         games = bench.sparse_games
     except Exception as error:
         raise Violation(
-            f"with `available` as bool [N] it raises {type(error).__name__}: {_line(error)}; support None and arrays"
+            f"with `available` as bool [N] it raises {parsing.reason(error)}; support None and arrays"
         ) from error
     _check(bench, games, np.broadcast_to(world.available, (*games.ids.shape[:2], bench.options.num_clients)))
 
@@ -387,17 +387,13 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
             "fill all places while available clients remain"
         )
     if games.candidates is not None:
-        _check_candidates(games.candidates, n)
+        ordered = np.sort(games.candidates, axis=-1)
+        if (ordered < 0).any() or (ordered >= n).any():
+            raise Violation(f"`candidates` returns an ID outside 0 to {n - 1}; clip IDs")
+        if (np.diff(ordered, axis=-1) == 0).any():
+            raise Violation("`candidates` returns a client twice; draw without replacement")
     if games.weights is not None:
         _check_weights(games.weights, mask)
-
-
-def _check_candidates(candidates: np.ndarray, num_clients: int) -> None:
-    ordered = np.sort(candidates, axis=-1)
-    if (ordered < 0).any() or (ordered >= num_clients).any():
-        raise Violation(f"`candidates` returns an ID outside 0 to {num_clients - 1}; clip IDs")
-    if (np.diff(ordered, axis=-1) == 0).any():
-        raise Violation("`candidates` returns a client twice; draw without replacement")
 
 
 def _check_weights(weights: np.ndarray, mask: np.ndarray) -> None:
@@ -415,10 +411,6 @@ def weights_declared(bench: Bench) -> None:
         raise NotApplicable("it draws without replacement")
     if bench.selection.weights is None:
         raise Violation("it draws with replacement but returns no weights; a client drawn r times has weight r / K")
-
-
-def _line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
 
 
 # The prices of facts are deliberately written a second time: an oracle that read `strategies/facts.py` would repeat its

@@ -127,7 +127,7 @@ The rules were written before the runs. A strategy **leads in seconds** if its a
 that of random selection in the same world. A lead **survives** if it is also better without a clock."""
 _LEGEND = f"""Cells are differences to random selection with the same seed: without a clock, of the accuracy of the last
 ten rounds; in a world, of the accuracy at equal seconds. Bold: better or worse, after Holm's correction over the rows
-of a world. Equal seconds are the smallest total of any row and seed. The deadline is the median of all clients' durations.
+of a world. Equal seconds are the smallest total of any row and seed. The deadline is the clients' median duration.
 FedCS's own deadline is {" and ".join(f"{one:g} s" for one in FEDCS_SECONDS.values())}, close to that median.
 *labels*: the clients with the later labels are slow. *daily*: half of the clients are available on average, by the hour
 and their main label."""

@@ -118,11 +118,6 @@ def fetch(tree: Any) -> Any:
     return multihost_utils.process_allgather(tree, tiled=True)
 
 
-def of_all_seeds(mesh: Mesh, tree: Any, axis: int) -> Any:
-    """Concatenate the arrays of all groups along an axis, on all devices; for use inside `over_seeds`."""
-    return lax.all_gather(tree, SEEDS, axis=axis, tiled=True) if mesh.shape[SEEDS] > 1 else tree
-
-
 def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:
     """Run a function (shared, job) -> result on each job of a group, shared by its devices; only inside `over_seeds`.
 
@@ -372,21 +367,16 @@ def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
 
 def device_memory() -> int | None:
     """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
-    own = _of_own_device()
+    device = jax.local_devices()[0]
+    own, stats = None, device.memory_stats()
+    if stats and "bytes_limit" in stats:
+        own = stats["bytes_limit"]
+    elif device.platform == "cpu" and hasattr(os, "sysconf"):
+        own = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
     if jax.process_count() == 1:
         return own
     megabytes = np.asarray(multihost_utils.process_allgather(np.int32((own or 0) // 2**20)))
     return int(megabytes.min()) * 2**20 or None
-
-
-def _of_own_device() -> int | None:
-    device = jax.local_devices()[0]
-    stats = device.memory_stats()
-    if stats and "bytes_limit" in stats:
-        return stats["bytes_limit"]
-    if device.platform == "cpu" and hasattr(os, "sysconf"):
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
-    return None
 
 
 # Runs on several machines. All run the same program with the same configuration and data. Only the first machine

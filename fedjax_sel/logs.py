@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedjax_sel.core import files
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
@@ -52,7 +53,10 @@ class Log:
 
     def start(self, config: Any, rounds: int) -> None:
         """Open a tool run, or continue the one of the earlier rounds."""
-        note = self._read_note() if rounds else {}
+        note = {}
+        with contextlib.suppress(OSError, ValueError):  # a lost or damaged note is empty
+            note = files.read_json(self._note) if rounds else {}
+        note = note if isinstance(note, dict) else {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             plain = {  # the types that the tools accept
@@ -117,13 +121,6 @@ class Log:
     def _write_note(self) -> None:
         text = json.dumps({"run": self._identity, "rounds": self._written})
         self._note.write_text(f"{text}\n", encoding="utf-8")
-
-    def _read_note(self) -> dict[str, Any]:
-        with contextlib.suppress(OSError, ValueError):
-            note = json.loads(self._note.read_text(encoding="utf-8"))
-            if isinstance(note, dict):
-                return note
-        return {}
 
 
 def steps(rounds: Any, first: int) -> list[Step]:

@@ -208,12 +208,7 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 # restricted mean is the area under the survival curve. If all runs extend to the horizon it is a plain mean, so the
 # methods for paired differences and families apply.
 def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:
-    """Return the fraction of seeds, [...], that reach the target within the horizon.
-
-    Args:
-        amounts: rounds, megabytes or seconds to the target, [..., seeds]; NaN for a seed that never reaches it.
-        horizon: upper limit, in the same unit.
-    """
+    """Return the fraction of seeds, [...], that reach the target within the horizon; amounts as for `restricted`."""
     return (np.asarray(amounts, np.float64) <= horizon).mean(axis=-1)
 
 

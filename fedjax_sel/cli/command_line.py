@@ -168,7 +168,9 @@ def add_log(group: Any) -> None:
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     kind = options[0] if isinstance(hint, types.UnionType) else hint
-    default = _default(field)
+    default = "" if "(default" in field.metadata["help"] else " (default: none)"
+    if field.default not in (None, ()):
+        default = f" (default: {_shown(field.default)})"
     needed = only_with(field.name)
     condition = "" if needed is None else f"; only with {needed.words}"
     settings: dict[str, Any] = {
@@ -186,13 +188,6 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     else:
         settings["metavar"] = {int: "N", float: "X", str: "TEXT"}[kind]
     group.add_argument("--" + field.name.replace("_", "-"), **settings)
-
-
-def _default(field: dataclasses.Field) -> str:
-    """Return the default to append to a flag's help; empty if the help already describes the default."""
-    if field.default in (None, ()):
-        return "" if "(default" in field.metadata["help"] else " (default: none)"
-    return f" (default: {_shown(field.default)})"
 
 
 def _shown(value: Any) -> str:

@@ -190,7 +190,10 @@ class Parameter(NamedTuple):
 
 def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     """Return a factory's keyword parameters by name, and whether it also accepts other keywords (`**options`)."""
-    hints = _hints(factory)
+    author = factory
+    while isinstance(author, functools.partial):
+        author = author.func
+    hints = _hints(author) | (_hints(author.__init__) if isinstance(author, type) else {})
     try:
         items = inspect.signature(factory).parameters.items()
     except (TypeError, ValueError):  # some callables written in C
@@ -203,15 +206,7 @@ def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bo
     return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
 
 
-def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotated types of a factory's parameters; for a class, include `__init__`'s."""
-    while isinstance(factory, functools.partial):
-        factory = factory.func
-    annotated = (factory, factory.__init__) if isinstance(factory, type) else (factory,)
-    return {name: kind for one in annotated for name, kind in _hints_of(one).items()}
-
-
-def _hints_of(annotated: Any) -> dict[str, Any]:
+def _hints(annotated: Any) -> dict[str, Any]:
     # Evaluating a plug-in's annotations may raise anything, and some objects have no annotations.
     with contextlib.suppress(Exception):
         return typing.get_type_hints(annotated)

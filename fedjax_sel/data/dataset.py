@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -270,11 +270,21 @@ class Dataset:
         Raises:
             UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
-        columns = read_huggingface(data, inputs, targets, client_column, channels_first)
-        classes = columns.num_classes if num_classes is None else num_classes
-        return cls.from_arrays(
-            train=columns.train, test=columns.test, client_ids=columns.client_ids, num_classes=classes, name=name
-        )
+        train, test = _splits(data)
+        inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
+        wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
+        for column in wanted:
+            _check_classes(column, train.features.get(column), test.features.get(column))
+        clients = [client_column] if client_column is not None and client_column not in wanted else []
+        parts = [
+            _read(part, split, columns, _names(inputs), channels_first)
+            for part, split, columns in (("train", train, [*wanted, *clients]), ("test", test, wanted))
+        ]
+        of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
+        client_ids = None if client_column is None else parts[0][client_column]
+        if num_classes is None and isinstance(targets, str) and not _is_transformed(train):
+            num_classes = getattr(train.features[targets], "num_classes", None)
+        return cls.from_arrays(train=of_train, test=of_test, client_ids=client_ids, num_classes=num_classes, name=name)
 
     @classmethod
     def from_torch(
@@ -426,52 +436,7 @@ def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(array, -3, -1)) if array.ndim == num_axes else array
 
 
-_TEST_SPLITS = ("test", "validation")
-
-
-class Columns(NamedTuple):
-    """Inputs, targets and client IDs of a data set, not yet validated."""
-
-    train: tuple[Tree, Tree]  # inputs, targets
-    test: tuple[Tree, Tree]
-    client_ids: Any  # one per training example, or None
-    num_classes: int | None  # classes of a ClassLabel column
-
-
-def read_huggingface(
-    data: Any,
-    inputs: str | Iterable[str],
-    targets: str | Iterable[str],
-    client_column: str | None,
-    channels_first: bool = False,
-) -> Columns:
-    """Read columns of two splits as arrays, through the user's transform if there is one.
-
-    Args:
-        data: a mapping from splits to data sets, or a pair of data sets.
-        inputs: name of a column, or names of several, which form a dict.
-        targets: name of a column, or names of several.
-        client_column: name of the column with the client of each training example, or None.
-        channels_first: True to transpose [channels, H, W] inputs other than pictures to [H, W, channels].
-    """
-    train, test = _splits(data)
-    inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
-    wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
-    for column in wanted:
-        _check_classes(column, train.features.get(column), test.features.get(column))
-    clients = [client_column] if client_column is not None and client_column not in wanted else []
-    parts = [
-        _read(part, split, columns, _names(inputs), channels_first)
-        for part, split, columns in (("train", train, [*wanted, *clients]), ("test", test, wanted))
-    ]
-    of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
-    client_ids = None if client_column is None else parts[0][client_column]
-    has_feature = isinstance(targets, str) and not _is_transformed(train)
-    return Columns(
-        of_train, of_test, client_ids, getattr(train.features[targets], "num_classes", None) if has_feature else None
-    )
-
-
+# Data sets of Hugging Face.
 def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels_first: bool) -> Mapping[str, Any]:
     transformed = _is_transformed(split)
     try:
@@ -516,7 +481,7 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
 
 def _splits(data: Any) -> tuple[Any, Any]:
     if isinstance(data, Mapping):
-        test = next((split for split in _TEST_SPLITS if split in data), None)
+        test = next((split for split in ("test", "validation") if split in data), None)
         if "train" not in data or test is None:
             raise UserError(
                 f"data: splits {', '.join(map(str, data)) or 'none'}, but 'train' and 'test' (or 'validation') are "

@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-_PATIENCE_SECONDS = 1.0
-
-
 @contextlib.contextmanager
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal once the work has taken a second.
@@ -47,7 +44,7 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
     def advance(steps: int) -> None:
         nonlocal shown, done
         done += steps
-        if shown is None and sys.stderr.isatty() and time.monotonic() - started > _PATIENCE_SECONDS:
+        if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
             shown = _start(title, total, in_bytes)
         if shown is not None:
             shown.update(shown.task_ids[0], completed=done)

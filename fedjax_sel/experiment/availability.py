@@ -128,7 +128,11 @@ def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, An
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         del key
-        return _constant(low + (high - low) * _ranks(value_of(clients, timing)))
+        values = value_of(clients, timing)
+        ordered = jnp.sort(values)
+        below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
+        ranks = (below + up_to - 1) / (2 * max(len(values) - 1, 1))  # from 0 to 1; equal values have their mean rank
+        return _constant(low + (high - low) * ranks)
 
     return Mode(name, of_clients)
 
@@ -146,13 +150,6 @@ def _constant(probabilities: jax.Array) -> Chance:
 def _main_labels(clients: Clients) -> Any:
     """Return the most frequent label of each client, the first of several, int [N]."""
     return clients.label_counts.argmax(axis=1)
-
-
-def _ranks(values: Any) -> jax.Array:
-    """Return the ranks of values [N], from 0 to 1; equal values have their mean rank."""
-    ordered = jnp.sort(values)
-    below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
-    return (below + up_to - 1) / (2 * max(len(values) - 1, 1))
 
 
 def _check(mode: str, *, above: float = -1.0, least: float = 0.0, most: float = 1.0, **values: float) -> None:

@@ -101,7 +101,13 @@ def load_data(experiment_or_config: Experiment | Config, share: float) -> Datase
     """Load the data set, and set the server's share of the training set aside."""
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
-    whole = _whole_dataset(config) if experiment.dataset is None else experiment.dataset
+    name, arguments, whole = config.data.dataset, dict(config.data.dataset_args), experiment.dataset
+    if whole is None and name in config.plugins():
+        whole = checking.DATASETS.make(name, **arguments)
+    elif whole is None:
+        if arguments:
+            raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
+        whole = data.load(name, config.data.data_dir)
     dataset = whole.give_server(share, config.run.data_seed or 0)
     if share > 0 and not dataset.num_server_examples:
         raise UserError(
@@ -109,15 +115,6 @@ def load_data(experiment_or_config: Experiment | Config, share: float) -> Datase
             f"example; give at least {1 / whole.num_train_examples:.2g}"
         )
     return dataset
-
-
-def _whole_dataset(config: Config) -> Dataset:
-    name, arguments = config.data.dataset, dict(config.data.dataset_args)
-    if name in config.plugins():
-        return checking.DATASETS.make(name, **arguments)
-    if arguments:
-        raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
-    return data.load(name, config.data.data_dir)
 
 
 def trace(experiment: Experiment) -> np.ndarray | None:
@@ -199,8 +196,8 @@ def _plugin_function(config: Config) -> Deal | None:
     return made
 
 
-def _check_position_base(own: Partition | Deal, config: Config, dataset: Dataset) -> None:
-    """Reject fixed example positions if the strategy implicitly reserves a part of the training set for the server."""
+def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
+    # Fixed positions are wrong if the strategy implicitly reserves a part of the training set for the server.
     counted = own.num_examples if isinstance(own, Partition) else None  # lists do not state the size of their data set
     fixed = isinstance(own, Partition | ByHand) and counted != dataset.num_train_examples
     if fixed and config.data.server_validation is None and dataset.num_server_examples:
@@ -209,10 +206,6 @@ def _check_position_base(own: Partition | Deal, config: Config, dataset: Dataset
             f"examples for the server, and positions refer to the rest; give server_validation={SERVER_SHARE} and "
             "such positions, or a function of the data set"
         )
-
-
-def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed: int) -> Partition:
-    _check_position_base(own, config, dataset)
     name = config.partition.partition.removeprefix(VALUE)
     try:
         made: Any = own if isinstance(own, Partition) else own(dataset, config.partition.num_clients, seed)
@@ -251,7 +244,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     """Return the experiment's model, built for the inputs of the data."""
     settings, inputs = experiment.config.model, shapes(dataset.train_images)
     if experiment.model is not None:
-        return _built(experiment.model, inputs, dataset)
+        return _processed(experiment.model.name, dataset, partial(experiment.model.build, inputs))
     arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
         made = blueprint.of(checking.MODELS.make(settings.model, **arguments))
@@ -259,7 +252,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
             raise UserError(
                 f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"
             )
-        return _built(made, inputs, dataset)
+        return _processed(made.name, dataset, partial(made.build, inputs))
     if arguments:
         raise UserError(f"--model-args: {settings.model!r} takes none; use them with --model mypackage.module:factory")
     if not isinstance(inputs, jax.ShapeDtypeStruct):
@@ -275,22 +268,17 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     )
 
 
-def _built(made: blueprint.Blueprint, inputs: Any, dataset: Dataset) -> Model:
-    """Build a user's model for the inputs of the data; raise a UserError for any exception in it."""
+def _processed(name: str, dataset: Dataset, function: Callable[[], Any]) -> Any:
+    """Build or call a model on the inputs of the data; raise a UserError for any exception in it."""
     try:
-        return made.build(inputs)
+        return function()
     except UserError:
         raise
     except Exception as error:
-        raise cannot_take(made.name, dataset, error) from error
-
-
-def cannot_take(name: str, dataset: Dataset, error: Exception) -> UserError:
-    """Return the error for a model that cannot process the inputs of the data."""
-    return UserError(
-        f"model {name}: cannot process inputs of shape {dataset.image_shape} ({parsing.reason(error)}); "
-        "choose another model or data set"
-    )
+        raise UserError(
+            f"model {name}: cannot process inputs of shape {dataset.image_shape} ({parsing.reason(error)}); "
+            "choose another model or data set"
+        ) from error
 
 
 def _check_characters(dataset: Dataset) -> None:
@@ -424,13 +412,12 @@ def _different_pair(shapes: Any, targets: Any) -> Any:
 def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Task, strategy: Strategy) -> None:
     """Check that model, task, strategy and data are compatible."""
     inputs, targets = shapes(dataset.train_images), shapes(dataset.train_labels)
-    try:
+
+    def predict() -> Any:
         weights = jax.eval_shape(model.init, jax_settings.key(0))
-        prediction = jax.eval_shape(lambda w, x: model.apply(w, x, None), weights, inputs).prediction
-    except UserError:
-        raise
-    except Exception as error:
-        raise cannot_take(model.name, dataset, error) from error
+        return jax.eval_shape(lambda w, x: model.apply(w, x, None), weights, inputs).prediction
+
+    prediction = _processed(model.name, dataset, predict)
     if task.of_classes and not dataset.has_classes:
         raise UserError(
             f"--task {task.name}: targets of {dataset.name} are not one class per example; give integer targets [n], "

@@ -75,12 +75,7 @@ def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array
 
 
 def first(words: Sequence[jax.Array], k: int) -> jax.Array:
-    """Return the indices of the first k items, int32 [k], in order.
-
-    Args:
-        words: words, uint32 [N] each, the most significant first; ties are broken by index.
-        k: number of items, at most N.
-    """
+    """Return the indices of the first k items, at most N, int32 [k], in order; words as for `among_first`."""
     ids = jnp.nonzero(among_first(words, k), size=k, fill_value=0)[0]
     return ids[jnp.lexsort([word[ids] for word in reversed(words)])].astype(jnp.int32)
 
@@ -211,14 +206,7 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
 def uniform_without_replacement(
     key: jax.Array, num_items: int, k: int, available: jax.Array | None = None
 ) -> jax.Array:
-    """Draw k distinct items, int32 [k], every k-subset equally likely; unavailable items come last.
-
-    Args:
-        key: random key, consumed.
-        num_items: N.
-        k: number of items.
-        available: availability, bool [N]; None: all.
-    """
+    """Draw k distinct items of N, int32 [k], every k-subset equally likely; arguments as for `without_replacement`."""
     if num_items > SORTED:
         tiers = () if available is None else ((~available).astype(jnp.uint32),)
         return first((*tiers, *random_words(key, num_items)), k)

@@ -46,17 +46,10 @@ def draw_multiples(
     largest: float = np.inf,
     logarithmic_from: float | None = None,
 ) -> None:
-    """Draw a panel for each strategy except the baseline, whose line is drawn in all panels.
+    """Draw a panel in a figure for each strategy except the baseline, whose line, if any, is drawn in all panels.
 
-    Args:
-        place: a Matplotlib figure or subfigure.
-        curves: curves by strategy.
-        styles: styles by strategy.
-        baseline: the baseline, which need not be among the curves.
-        labels: labels of the horizontal and the vertical axis.
-        title: heading above all panels.
-        largest: upper limit of the measure.
-        logarithmic_from: start of a logarithmic horizontal axis; None for a linear one.
+    `labels` are those of the horizontal and the vertical axis, and `largest` is the upper limit of the measure. The
+    horizontal axis is logarithmic if its start `logarithmic_from` is given.
     """
     own = [name for name in curves if name != baseline] or list(curves)
     columns = min(COLUMNS, len(own))
@@ -229,13 +222,7 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
     )  # fmt: skip
 
 
-LOGARITHMIC_ABOVE = 5.0  # ratio of the largest to the smallest total of megabytes or seconds
-
-
-def costs_differ_much(results: Sequence[Any], over: str) -> bool:
-    """Return whether the runs' totals differ so much that a linear axis would hide the cheapest run."""
-    totals = [plots.x_of(result, over)[-1] for result in results]
-    return over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
+LOGARITHMIC_ABOVE = 5.0  # ratio of the totals of megabytes or seconds; a linear axis would hide the cheapest run
 
 
 def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
@@ -360,7 +347,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         if not shown:
             continue
         path = folder / f"{measure}_by_{over}.png"
-        logarithmic = costs_differ_much([one for panel in shown for one in panel.results], over)
+        totals = [plots.x_of(result, over)[-1] for panel in shown for result in panel.results]
+        logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
         lines(shown, styles, draw_measure(over, logarithmic), path)
         each, picture = path.with_stem(f"{path.stem}_each"), draw_each_run(shown, styles, over, logarithmic)
         if picture is None:

@@ -89,12 +89,9 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean plus and minus one sample standard deviation, clipped to [0, largest].
+    """Return the mean of a measure [seeds, points] plus and minus one sample standard deviation, within [0, largest].
 
-    Args:
-        values: the measure, [seeds, points]; NaN if missing.
-        largest: upper limit of the measure.
-        window: window of a running mean over mean and deviation, in points.
+    Missing values are NaN. Both are smoothed by a running mean over `window` points.
     """
     values = np.asarray(values, np.float64)
     counts = (~np.isnan(values)).sum(axis=0)
@@ -118,16 +115,8 @@ def draw_band(
 ) -> None:
     """Draw one strategy's line and band, with a running mean over 2 % of the points if there are 100 or more.
 
-    Args:
-        axis: a Matplotlib axis.
-        x: horizontal coordinates, [points].
-        values: the measure, [seeds, points], see `band`.
-        name: the strategy's name, for the legend.
-        style: the strategy's style.
-        largest: upper limit of the measure.
-        smooth: whether to smooth with a running mean.
-        raw: whether to draw the unsmoothed mean faintly behind the running mean.
-        together: number of strategies with overlapping bands; more bands are drawn fainter.
+    The values are as for `band`, at the coordinates x, [points]. If `raw`, the unsmoothed mean is drawn faintly behind
+    the running mean. Bands are fainter if those of several strategies are drawn `together`.
     """
     window = window_of(x) if smooth else 1
     found = band(values, largest, window)

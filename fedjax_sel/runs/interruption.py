@@ -44,8 +44,9 @@ class Interruption(contextlib.AbstractContextManager):
     def listen(self) -> None:
         """Handle signals from now on."""
         if not self._previous and threading.current_thread() is threading.main_thread():  # others cannot set handlers
-            with_hangup = HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN  # ignored under `nohup`
-            numbers = (*SIGNALS, HANGUP) if with_hangup else SIGNALS
+            numbers = list(SIGNALS)
+            if HANGUP is not None and signal.getsignal(HANGUP) != signal.SIG_IGN:  # ignored under `nohup`
+                numbers.append(HANGUP)
             self._previous = {number: signal.signal(number, self._on_signal) for number in numbers}
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:

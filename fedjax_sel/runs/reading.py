@@ -252,13 +252,9 @@ class Verdict(NamedTuple):
 def of_chunk(
     config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
 ) -> Verdict | None:
-    """Return the first fatal error in a chunk; None if the run may continue.
+    """Return the first fatal error in a chunk after `first` rounds; None if the run may continue.
 
-    Args:
-        config: the run's configuration.
-        first: number of rounds before the chunk.
-        records: the chunk's records in host memory, leaves [rounds, S, ...].
-        federated: the run's federated optimizer; None for the configured one.
+    The records are in host memory, [rounds, S, ...]. The federated optimizer None is the configured one.
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)

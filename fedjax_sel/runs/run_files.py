@@ -109,11 +109,7 @@ def columns(measured: Iterable[str]) -> tuple[str, ...]:
 def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
     """Return the rows of `metrics.csv` for a chunk that starts with round first_round + 1.
 
-    Args:
-        chunk: the chunk.
-        first_round: number of rounds before this chunk.
-        header: whether to start with the column names.
-        names: the table's columns, fewer in a table of an earlier version; None for all columns.
+    The table's columns `names`, fewer in a table of an earlier version, come first if `header`; None for all columns.
     """
     text = io.StringIO()
     names = columns(chunk.measured) if names is None else names
@@ -138,15 +134,7 @@ def parse(
 ) -> Result:
     """Return the Result from the content of a run folder's files, without rounds that lack a replicate's row.
 
-    Args:
-        config: the run's configuration.
-        data_source: the origin of the data.
-        rows_text: the content of `metrics.csv`; an incomplete last row is ignored.
-        cohorts: client IDs, int32 [seeds, rounds, K].
-        higher_is_better: whether larger values of the task's measure are better.
-
-    Raises:
-        ValueError: the text is not a valid `metrics.csv`.
+    An incomplete last row is ignored. Cohorts are int32 [seeds, rounds, K]. An invalid `metrics.csv` raises ValueError.
     """
     try:
         return _parse(config, data_source, rows_text, cohorts, higher_is_better)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax.sharding import NamedSharding
 
 from fedjax_sel import devices
@@ -154,7 +155,9 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
 
     def chunk(carry, first, federation, streams):
         carry, records = many_rounds(plan, length, some_are_idle, carry, first, federation, streams)
-        return carry, devices.of_all_seeds(plan.mesh, records, axis=1)
+        if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
+            records = lax.all_gather(records, devices.SEEDS, axis=1, tiled=True)
+        return carry, records
 
     in_specs = (devices.PER_SEED, devices.WHOLE, SPECS, devices.PER_SEED)
     return devices.over_seeds(plan.mesh, chunk, in_specs, (devices.PER_SEED, devices.WHOLE))

@@ -76,7 +76,12 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
         result = (read or reading.load)(path)
         if not result.num_rounds:
             raise UserError(f"{path}: the run ended in its first round; leave it out")
-        conditions = _conditions(result, folder.made_from(path))
+        flat = result.config.effective().flat()
+        # The configuration does not determine the data: the server's share may depend on the strategy, and one data
+        # set name may have several sources.
+        conditions = {name: value for name, value in flat.items() if name not in NOT_OF_THE_SETTING}
+        digests = json.dumps(folder.made_from(path), sort_keys=True)
+        conditions |= {"pixels": result.data_source, DATA_AND_PARTITION: digests}
         same = next((results for earlier, results in found if earlier == conditions), None)
         if same is None:
             found.append((conditions, same := {}))
@@ -106,13 +111,6 @@ def runs_in(path: Path) -> list[Path]:
     deeper = [found for depth in ("*", "*/*", "*/*/*") for found in sorted(path.glob(depth)) if found.is_dir()]
     current = (found for found in deeper if not folder.is_aside(found.relative_to(path)))
     return [found for found in current if folder.holds_run(found)] or [path]
-
-
-def _conditions(result: Result, digests: Any) -> dict[str, Any]:
-    values = {name: value for name, value in result.config.effective().flat().items() if name not in NOT_OF_THE_SETTING}
-    # The configuration does not determine the data: the server's share may depend on the strategy, and one data set
-    # name may have several sources.
-    return values | {"pixels": result.data_source, DATA_AND_PARTITION: json.dumps(digests, sort_keys=True)}
 
 
 def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
@@ -557,26 +555,22 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
+    named = ""
+    if len(chapters) > 1:
+        links = "".join(f'<li><a href="#setting-{i}">{escape(one.title)}</a></li>' for i, one in enumerate(chapters))
+        named = f" from runs in {len(chapters)} settings, which are not comparable:</p><ol>{links}</ol><p>"
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         '<link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{own_file(STYLES)}</style></head><body>"
-        f"<header><h1>{escape(title)}</h1><p>Created {made} by fedjax_sel {escape(__version__)}"
-        f"{_names_of_settings(chapters)}</p></header>"
+        f"<header><h1>{escape(title)}</h1><p>Created {made} by fedjax_sel {escape(__version__)}{named}</p></header>"
         f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
         "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
         f'<script type="application/json" id="report">{text}</script>'
         f"<script>{plotly()}</script><script>{own_file(SCRIPTS)}</script></body></html>\n"
     )
-
-
-def _names_of_settings(chapters: Sequence[Chapter]) -> str:
-    if len(chapters) == 1:
-        return ""
-    links = "".join(f'<li><a href="#setting-{i}">{escape(one.title)}</a></li>' for i, one in enumerate(chapters))
-    return f" from runs in {len(chapters)} settings, which are not comparable:</p><ol>{links}</ol><p>"
 
 
 def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:

@@ -59,17 +59,21 @@ By = Literal["none", "label", "size"]
 
 def lognormal(
     *,
-    seconds_per_example: float = 0.005,
-    sigma: float = 1.0,
-    down: float = 2.5e6,
-    up: float = 1e6,
-    bandwidth_sigma: float = 1.0,
+    seconds_per_example: float = 0.0136,
+    sigma: float = 0.6,
+    down: float = 4.3e6,
+    up: float = 3.3e6,
+    bandwidth_sigma: float = 0.5,
     latency: float = 0.1,
     jitter: float = 0.0,
     by: By = "none",
     correlation: float = 0.9,
 ) -> Law:
     """Make the law of lognormal speeds and bandwidths.
+
+    The default speeds are FedScale's: 5 ms times a lognormal factor with parameters 1 and 0.6 (`client_metadata.py`).
+    The default bandwidths are the medians of FLASH's 19 links, with the deviation of their downloads (see `tiers`). The
+    latency is an assumption.
 
     Args:
         seconds_per_example: median seconds per training example.
@@ -98,16 +102,23 @@ correlated = functools.partial(lognormal, by="label")
 
 def tiers(
     *,
-    shares: str = "0.25:0.5:0.25",
-    seconds_per_example: str = "0.002:0.005:0.02",
-    down: str = "5e6:2.5e6:0.5e6",
-    up: str = "2e6:1e6:0.2e6",
+    shares: str = "0.06:0.44:0.5",
+    seconds_per_example: str = "0.0179:0.0588:0.164",
+    down: str = "7.2e6:4.3e6:3.7e6",
+    up: str = "5e6:3.3e6:2.7e6",
     latency: float = 0.1,
     jitter: float = 0.0,
     by: By = "none",
     correlation: float = 1.0,
 ) -> Law:
     """Make the law of device classes. Lists have one value per class, separated by colons.
+
+    The defaults are those of FLASH (Yang et al. 2021, "Characterizing Impacts of Heterogeneity in Federated Learning
+    upon Large-Scale Smartphone Data"; github.com/PKU-Chengxu/FLASH). Three phones train a CNN on FEMNIST in 179, 588
+    and 1642 ms per batch (`models/utils/device_util/device_util.py`) of 10 examples (README). FLASH maps 160 phone
+    models to these three, in the shares here. Bandwidths are quartiles of 19 measured links
+    (`models/speed_distri.json`). FLASH draws links independently of phones; here faster phones have faster links. The
+    latency is an assumption.
 
     Args:
         shares: fractions of the clients in each class.

@@ -143,7 +143,7 @@ def answer_rows(what: str, values: Any, shape: tuple[int, ...], names: Sequence[
 
 def nonnegative(what: str, rows: np.ndarray, names: Sequence[Name]) -> np.ndarray:
     """Return the clients' durations, float32 [M], or raise UserError if one is negative."""
-    for place in np.flatnonzero(rows < 0):
+    for place in map(int, np.flatnonzero(rows < 0)):
         raise UserError(f"{what}: {rows[place]:g} of client {shown(names[place])} is negative; pass seconds from 0")
     return rows
 

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError, data, logs, strategies, tasks
+from fedjax_sel import UserError, data, logs, strategies, tasks, timing
 from fedjax_sel.cli import command_line, main, train
+from fedjax_sel.config.settings import MODES
 from fedjax_sel.training import optimizers
 
 PACKAGE = Path(fedjax_sel.__file__).parent
@@ -150,10 +151,11 @@ def test_a_configuration_answers_likewise():
 def test_what_is_completed_is_what_there_is():
     assert {
         "algo": strategies.names(), "optimizer": optimizers.names(), "dataset": data.names(),
-        "task": tuple(tasks.TABLE),
+        "task": tuple(tasks.TABLE), "timing": tuple(timing.TABLE), "available": MODES,
     } == main.NAMES  # fmt: skip
     assert set(main.module_of("list").SECTIONS) == {
-        "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets",
+        "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "timing", "availability",
+        "presets",
     }  # fmt: skip
 
 

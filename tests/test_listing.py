@@ -5,9 +5,10 @@ import typing
 
 import pytest
 
-from fedjax_sel import data, models, papers, strategies, tasks
+from fedjax_sel import data, models, papers, strategies, tasks, timing
 from fedjax_sel.cli import command_line, listing
 from fedjax_sel.config import ModelConfig, PartitionConfig
+from fedjax_sel.config.settings import MODES
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.training import optimizers
@@ -15,6 +16,7 @@ from fedjax_sel.training import optimizers
 NAMES = {
     "strategies": strategies.names(), "optimizers": optimizers.names(), "models": models.names(),
     "datasets": data.names(), "partitions": partition.SCHEMES, "tasks": tuple(tasks.TABLE), "presets": tuple(PRESETS),
+    "timing": tuple(timing.TABLE), "availability": MODES,
 }  # fmt: skip
 
 
@@ -87,6 +89,12 @@ def test_every_name_has_a_page(monkeypatch, name):
     first, empty, sentence, *_ = text.splitlines()
     assert first.startswith("--") and first.endswith(f" {name}") and empty == "" and len(sentence) > 10
     assert "Args:" not in text and "\n\n\n" not in text
+
+
+def test_laws_and_modes_show_their_parameters(monkeypatch):
+    section, page = (one_line(shown(monkeypatch, 100, name)) for name in ("timing", "daily"))
+    assert "shares=0.06:0.44:0.5 (a text)" in section and "by=label (none, label, size)" in section
+    assert page.startswith("--available daily") and "period=24.0 (a number) rounds per day." in page
 
 
 def test_a_preset_shows_the_flags_that_it_stands_for(monkeypatch):

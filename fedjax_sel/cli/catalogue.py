@@ -16,12 +16,13 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from fedjax_sel import devices, models, papers, strategies, tasks
+from fedjax_sel import devices, models, papers, strategies
 from fedjax_sel.cli import command_line
 from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core import jax_settings, parsing
-from fedjax_sel.core.plugins import Parameter
+from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.data import partition
+from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.reporting import plots
@@ -124,7 +125,9 @@ def sections() -> dict[str, Section]:
         "partitions": Section(
             "Partitions", "--partition", _partitions(), "fedjax-sel data shows each client's labels and sizes."
         ),
-        "tasks": Section("Tasks", "--task", _tasks()),
+        "tasks": Section("Tasks", "--task", _made(TASKS)),
+        "timing": Section("Simulated devices", "--timing", _made(LAWS), _TIMING),
+        "availability": Section("Modes of availability", "--available", _made(MODES), _AVAILABILITY),
         "presets": Section("Presets", "--preset", _presets(), "Explicit flags override the preset."),
     }
 
@@ -142,6 +145,14 @@ _OPTIMIZERS = (
 _MORE_DATA = (
     "Also leaf:FOLDER, any image-classification data set prepared for TFDS (--data-dir), and "
     "mypackage.module:factory (docs/your_own_data.md)."
+)
+_TIMING = (
+    "correlated is lognormal with slow clients that share their labels. --timing phones.csv reads a file. "
+    "docs/timing.md gives the formulas and the sources of the defaults."
+)
+_AVAILABILITY = (
+    "--available also takes a fraction of the clients, redrawn each round, or a file of 0 and 1, clients x rounds "
+    "(docs/reliability.md)."
 )
 _DATASETS = {
     "digits": Item("8x8 digits, 1,797 images, bundled with scikit-learn (the default); no download."),
@@ -225,9 +236,15 @@ def _partitions() -> dict[str, Item]:
     return found
 
 
-def _tasks() -> dict[str, Item]:
-    pages = {name: inspect.getdoc(make) or "" for name, make in tasks.TABLE.items()}
-    return {name: Item(_first_sentence(page), page=_prose(page)) for name, page in pages.items()}
+def _made(registry: Registry) -> dict[str, Item]:
+    found = {}
+    for name in registry.names():
+        factory = registry.factory(name)
+        factory = getattr(factory, "func", factory)  # a partial has the docstring of its class
+        page = inspect.getdoc(factory) or ""
+        parameters = _values(registry.parameters(name))
+        found[name] = Item(_first_sentence(page), {}, parameters, _meanings(factory), _prose(page))
+    return found
 
 
 def _presets() -> dict[str, Item]:

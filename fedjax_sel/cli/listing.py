@@ -12,18 +12,24 @@ from fedjax_sel.errors import UserError
 if TYPE_CHECKING:
     from fedjax_sel.cli.catalogue import Item, Section
 
-DESCRIPTION = "Lists strategies, optimizers, models, data sets, partitions, tasks and presets; or one name in full."
+DESCRIPTION = (
+    "Lists strategies, optimizers, models, data sets, partitions, tasks, simulated devices, modes of availability and "
+    "presets; or one name in full."
+)
 EPILOG = """examples:
   fedjax-sel list                            everything, briefly
   fedjax-sel list presets models             two sections
   fedjax-sel list fedcor                     one strategy in full: idea, symbols, information it queries, parameters
+  fedjax-sel list tiers                      the parameters of --timing tiers
   fedjax-sel list fedcor/fmnist-1spc         one preset, with the flags it sets
   fedjax-sel list mypackage.module:factory   your own strategy
 
 For the papers' tables and figures, run python -m studies reproduce --list in the repository.
 """
 WITHOUT_ARGS = ("--partition", "--model", "--dataset", "--task", "--preset")
-SECTIONS = ("strategies", "optimizers", "models", "datasets", "partitions", "tasks", "presets")
+SECTIONS = (
+    "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "timing", "availability", "presets",
+)  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -23,6 +23,8 @@ NAMES = {
     "optimizer": ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"),
     "dataset": ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100"),
     "task": ("classification", "multilabel", "next_token", "regression"),
+    "timing": ("lognormal", "tiers", "correlated", "file"),
+    "available": ("markov", "daily", "label", "size", "speed"),
 }  # fmt: skip
 _LIKE = {"algos": "algo", "optimizers": "optimizer", "presets": "preset"}
 

@@ -192,12 +192,7 @@ def interquartile_mean_interval(
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Return the fraction of runs with a score above each threshold, [T].
-
-    Args:
-        scores: finite scores, [seeds] or [settings, seeds].
-        thresholds: thresholds tau, [T].
-    """
+    """Return the fraction of runs with a score above each threshold, [T]; scores as for `interquartile_mean`."""
     return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)
 
 

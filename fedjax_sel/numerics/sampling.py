@@ -122,10 +122,7 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
 def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> jax.Array:
     """Return a mask of the items with the largest scores, bool [N]; ties at the boundary are broken at random.
 
-    Args:
-        key: random key, consumed.
-        scores: scores, float32 [N].
-        count: number of items, int32 scalar; may be traced.
+    The number of items may be traced; other arguments as for `top_k`.
     """
     num_items = scores.shape[0]
     if num_items > SORTED:
@@ -135,12 +132,7 @@ def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> 
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return an order statistic: element `place` of the values in ascending order.
-
-    Args:
-        values: values without NaN, float32 [N].
-        place: index from 0 to N - 1, int32 scalar; may be traced.
-    """
+    """Return element `place`, from 0 to N - 1, of float32 values [N] without NaN, sorted; the place may be traced."""
     return jnp.sort(values)[place] if values.shape[0] <= SORTED else selected_value_at(values, place)
 
 
@@ -183,14 +175,8 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
     The noise decides among equal logits, so large logits must not round it away. Each sum of logit and noise is kept
     as a float32 and its rounding error (Knuth's exact two-sum). Items are ranked by the sum, then by the error.
 
-    Args:
-        key: random key, consumed.
-        logits: logits of any magnitude, float32 [N]; infinite ones are clipped.
-        k: number of items.
-        among: eligible items, bool [N], at least k of them; the others come last.
-
-    Returns:
-        Indices, int32 [k], in the order of the draws.
+    The logits, float32 [N], have any magnitude; infinite ones are clipped. At least k items are eligible, as `among`
+    says, bool [N]; the others come last. Other arguments and the result are those of `without_replacement`.
     """
     logits = jnp.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
     noise = jax.random.gumbel(key, logits.shape, mode="high")
@@ -219,10 +205,7 @@ def uniform_without_replacement(
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     """Draw k items independently, int32 [k], each with probability proportional to its weight.
 
-    Args:
-        key: random key, consumed.
-        weights: nonnegative weights, not all zero, [N].
-        k: number of draws.
+    At least one weight is positive; arguments as for `without_replacement`.
     """
     num_items = weights.shape[0]
     if num_items <= SORTED:

@@ -45,8 +45,7 @@ def rounds_of(place: Path) -> int | None:
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
     """Write a checkpoint of a pytree in host memory atomically, keep the newest `keep`, and return its folder.
 
-    Raises:
-        OSError: the disk is full, or the folder is not writable.
+    Raises OSError if the disk is full or the folder is not writable.
     """
     place = folder / f"{_PREFIX}{rounds:08d}"
     temporary = files.temporary(place)
@@ -76,8 +75,7 @@ def remove_oldest(folder: Path, keep: int) -> None:
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     """Verify every byte of a checkpoint, and return its manifest and its arrays by name.
 
-    Raises:
-        DamagedError: a file is missing, truncated, changed or unreadable.
+    Raises DamagedError if a file is missing, truncated, changed or unreadable.
     """
     try:
         about = run_files.read(place / MANIFEST)
@@ -323,11 +321,9 @@ def to_bytes(weights: Weights) -> bytes:
 
 
 def like(shapes: Weights, weights: Weights) -> Weights:
-    """Return weights in their module's pytree; weights from a file are nested dicts, sorted by name.
+    """Return weights in their module's pytree `shapes`; weights from a file are nested dicts, sorted by name.
 
-    Args:
-        shapes: the module's pytree, with the same names; leaves have shapes.
-        weights: weights of one model, or of several models with one leading axis.
+    The weights are those of one model, or of several models with one leading axis.
     """
     if (found := unlike(shapes, weights)) is not None:
         raise UserError(f"the weights do not match this model: {found}")

@@ -75,8 +75,7 @@ def write(path: Path, about: Manifest) -> None:
 def read(path: Path) -> Manifest:
     """Return the entries of a manifest.
 
-    Raises:
-        DamagedError: the file is missing, changed or unreadable, or has another format or values of wrong types.
+    Raises DamagedError if the file is missing, changed or unreadable, or has another format or values of wrong types.
     """
     try:
         content = files.read_json(path)

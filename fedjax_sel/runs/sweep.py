@@ -127,8 +127,14 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
             shown, change = label(name, values), {field: name, f"{field}_args": values}
             folder = shown
         else:
-            shown, folder = _of_value(flag, one)
-            change = {field: one, f"{field}_args": {}}
+            if not isinstance(one, KINDS[flag]):
+                wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
+                raise UserError(
+                    f"{flag}: a value of type {type(one).__name__} is no {wanted}; give names, as on the command line, "
+                    f"or {wanted} objects of fedjax_sel"
+                )
+            shown, change = one.name, {field: one, f"{field}_args": {}}
+            folder = f"{shown}-{plugins.parameter_digest(one)}"  # unique among equal names
         items.append(_Item(shown, re.sub(r"[^\w.=-]+", "-", folder).strip("-"), change))
     labels = [item.label for item in items]
     named = [item._replace(label=item.folder) if labels.count(item.label) > 1 else item for item in items]
@@ -138,17 +144,6 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
             raise UserError(f"{flag}: {item.label!r} and {folders[item.folder]!r} are the same; give it once")
         folders[item.folder] = item.label
     return named
-
-
-def _of_value(flag: str, value: Any) -> tuple[str, str]:
-    """Return the display name of an object, and a name with a digest that is unique among equal display names."""
-    if not isinstance(value, KINDS[flag]):
-        wanted = {"--algos": "strategy", "--optimizers": "optimizer"}[flag]
-        raise UserError(
-            f"{flag}: a value of type {type(value).__name__} is no {wanted}; give names, as on the command line, or "
-            f"{wanted} objects of fedjax_sel"
-        )
-    return value.name, f"{value.name}-{plugins.parameter_digest(value)}"
 
 
 SELECTION_COST = "selection_cost.json"

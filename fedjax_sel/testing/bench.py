@@ -123,7 +123,10 @@ class World(NamedTuple):
         losses = (np.exp(of_mixture((), 0.2)) * 0.9 ** np.arange(t)[:, None] + 0.1).astype(np.float32)
         own = np.random.default_rng([seed, COUNTS.num_params])
         flat = of_mixture((RANK,), 0.3) @ own.normal(0, RANK**-0.5, (RANK, COUNTS.num_params)).astype(np.float32)
-        updates = _unflattened(flat)
+        leaves, structure = jax.tree.flatten(MODEL)
+        parts = np.split(flat, np.cumsum([math.prod(leaf.shape) for leaf in leaves])[:-1], axis=2)
+        # Views of the vectors [T, N, P] as the model's pytree.
+        updates = jax.tree.unflatten(structure, [p.reshape(t, n, *leaf.shape) for p, leaf in zip(parts, leaves)])
         # The output layer's bias moves towards a client's labels, like the gradient of cross-entropy.
         OUTPUT_LAYER.bias_of(updates)[...] *= 0.1
         OUTPUT_LAYER.bias_of(updates)[...] += (mixture - 1 / COUNTS.num_classes).astype(np.float32)
@@ -222,15 +225,6 @@ class World(NamedTuple):
         tables = self._replace(sizes=self.sizes[None], metrics=None)
         changed = jax.tree.map(change, tables)
         return changed._replace(sizes=changed.sizes[0], metrics=self.metrics)
-
-
-def _unflattened(flat: np.ndarray) -> Any:
-    """Return views of vectors [T, N, P] as the model's pytree."""
-    leaves, structure = jax.tree.flatten(MODEL)
-    ends = np.cumsum([math.prod(leaf.shape) for leaf in leaves])
-    parts = np.split(flat, ends[:-1], axis=2)
-    shaped = [part.reshape(*part.shape[:2], *leaf.shape) for part, leaf in zip(parts, leaves)]
-    return jax.tree.unflatten(structure, shaped)
 
 
 class Game(NamedTuple):

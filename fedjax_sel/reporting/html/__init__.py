@@ -66,8 +66,7 @@ class Setting(NamedTuple):
 def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
     """Read runs, by default with `reading.load`, and group them by setting in the given order.
 
-    Raises:
-        UserError: a folder has no readable run, or a run has no rounds.
+    Raises UserError if a folder has no readable run, or a run has no rounds.
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
@@ -123,8 +122,7 @@ def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
 def label_counts(path: Path) -> np.ndarray | None:
     """Return a run's training examples per client and label, int [seeds, N, C]; None if the targets are not classes.
 
-    Raises:
-        UserError: the data cannot be read or differ from the run's data, or the configuration names code to import.
+    Raises UserError if the data cannot be read or differ from the run's data, or the configuration names code.
     """
     config = folder.stored_config(path)
     reject_plugins(path)

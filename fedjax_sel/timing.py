@@ -155,7 +155,10 @@ def tiers(
 
 _COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
     ("seconds_per_example", "down", "up", "latency"): (1.0, 1.0, 1.0, 1.0),
-    ("computation", "communication"): (1e-3, 1e3 / 8),  # FedScale: ms per example, kbit/s
+    ("computation", "communication"): (
+        3e-3,
+        1e3 / 8,
+    ),  # FedScale: ms per inference, kbit/s; training costs three times as much
 }
 
 
@@ -164,7 +167,7 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
 
     Args:
         path: file with the columns or arrays `seconds_per_example`, `down`, `up` (bytes per second) and `latency`; or,
-            as in FedScale, `computation` (ms per training example) and `communication` (kbit/s, both directions). A
+            as in FedScale, `computation` (ms per inference) and `communication` (kbit/s, both directions). A
             .csv file also has the column `client`, IDs from 0.
         jitter: standard deviation of the logarithm of a client's factor in a round.
     """

@@ -601,8 +601,10 @@ def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
 
 
 def test_styles_are_distinct_and_stay_when_strategies_are_added():
-    styles = comparison_plots.styles_of(f"strategy {i}" for i in range(48))
-    assert len(set(styles.values())) == 48
+    others = len(plots.COLORS) * len(plots.LINES) - len(plots.KNOWN)
+    assert others == 47
+    styles = comparison_plots.styles_of(f"strategy {i}" for i in range(others))
+    assert len(set(styles.values())) == others
     assert len({style.color for style in list(styles.values())[:12]}) == 12
     few = comparison_plots.styles_of(f"strategy {i}" for i in range(5))
     assert all(styles[name] == style for name, style in few.items())

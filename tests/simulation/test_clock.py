@@ -228,8 +228,8 @@ def test_files_of_devices(tmp_path):
     np.savez(tmp_path / "devices.npz", **SPEED._asdict())
     again = seconds_of(fixed(0, 1), 2, timing=str(tmp_path / "devices.npz"))
     assert np.array_equal(result.seconds, again.seconds)
-    scale = tmp_path / "fedscale.csv"  # ms per example, kbit/s
-    scale.write_text("client,computation,communication\n0,10,80\n1,20,160\n2,40,32\n")
+    scale = tmp_path / "fedscale.csv"  # ms per inference, a third of training, and kbit/s
+    scale.write_text(f"client,computation,communication\n0,{10 / 3},80\n1,{20 / 3},160\n2,{40 / 3},32\n")
     result = seconds_of(fixed(0, 1), 2, timing=str(scale))
     expected = (2 * MODEL / np.array([1e4, 2e4]) + TRAIN[:2]).max()
     np.testing.assert_allclose(result.seconds, expected * np.ones((1, 3)), rtol=1e-5)

@@ -155,10 +155,7 @@ def tiers(
 
 _COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
     ("seconds_per_example", "down", "up", "latency"): (1.0, 1.0, 1.0, 1.0),
-    ("computation", "communication"): (
-        3e-3,
-        1e3 / 8,
-    ),  # FedScale: ms per inference, kbit/s; training costs three times as much
+    ("computation", "communication"): (3e-3, 1e3 / 8),  # FedScale: ms per inference, a third of training; kbit/s
 }
 
 

@@ -57,8 +57,9 @@ def one_round(
     # strategy's state, its fact tables and the round's bill.
     cohort, selection_state = select(context)
     reads = outcome_reads(context, cohort, selection_state)
+    # The clock marks late reports as lost. The answers of a lost report are lost, too.
     cohort = clock.time_cohort(context, cohort, selection_state.bill, reads)
-    selection_state = protocol.query_cohort(  # a lost report loses the cohort's answers too
+    selection_state = protocol.query_cohort(
         partial(facts.measure, context), selection_state, cohort.selection, cohort.reports.mask
     )
     weights = cohort_weights(context, cohort, selection_state)
@@ -72,7 +73,8 @@ def one_round(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.info, evaluation=server_step.evaluation,
     )  # fmt: skip
-    # A client whose update is not finite keeps its previous row.
+    # A client whose update is not finite keeps its previous row. A table in host memory is written after the results,
+    # which may depend on its old rows.
     kept = cohort.selection.mask & trained.finite
     results = (carry._replace(clients=None), records)
     clients = client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
@@ -140,7 +142,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 
 
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
-    """Return which parts of the outcome `update` reads, found by tracing it; other parts are not computed or billed."""
+    """Return which parts of the outcome `update` reads, found by tracing it. XLA removes the others."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
     held = (carry.params.trained, carry.evaluation, context.round, known.state, known.info)
     return of_outcome(strategy, *held, cohort.selection, context.timing is not None)
@@ -268,16 +270,16 @@ def learn(
     reported = (trained.updates, before, after, trained.finite)
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
     averaged = evaluation.Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
-    metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
+    server_metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
     if server_step.evaluation is not None and carry.evaluation is not None:
-        metrics = ServerMetrics(carry.evaluation, server_step.evaluation)
+        server_metrics = ServerMetrics(carry.evaluation, server_step.evaluation)
     outcome = Outcome(
         updates=updates,
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, server_step.params.trained, carry.params.trained),
         finite=finite,
-        metrics=metrics,
+        metrics=server_metrics,
         path_lengths=trained.path_lengths,
         subset_loss=evaluation.subsets(plan, context.federation, averaged),
         seconds=cohort.durations,
@@ -299,7 +301,7 @@ def record(
     cohort: Cohort,
     bill: Bill,
     trained: Trained,
-    server: ServerStep,
+    server_step: ServerStep,
     weights: jax.Array,
     reads: OutcomeReads,
 ) -> Records:
@@ -311,7 +313,9 @@ def record(
     selection, reports, finite = cohort.selection, cohort.reports, trained.finite
     num_replicates, num_clients = federation.starts.shape
     losses = int(reads.losses_before) + int(reads.losses_after)
-    found = state.find_faults(cohort.named, num_clients, weights, (server.params, server.optimizer, server.shared))
+    found = state.find_faults(
+        cohort.named, num_clients, weights, (server_step.params, server_step.optimizer, server_step.shared)
+    )
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
@@ -321,11 +325,13 @@ def record(
     unmeasured = {each.name: nan for each in task.measures}
 
     def measure_test() -> evaluation.Measured:
-        measured = evaluation.evaluate(plan, federation, server.params, federation.test_images, federation.test_labels)
+        measured = evaluation.evaluate(
+            plan, federation, server_step.params, federation.test_images, federation.test_labels
+        )
         return measured._replace(correct=nan)
 
     def measure_train() -> evaluation.TrainMetrics:
-        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, server.params)
+        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, server_step.params)
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
     unknown = evaluation.TrainMetrics(unmeasured, nan, nan)

@@ -17,9 +17,10 @@ Select the client with the best prediction, condition the Gaussian on it, and re
     Dt, S     interval, probes                     rounds between updates, random cohorts per update
 
 Rounds count from 0. The first `warmup` rounds have random cohorts. Each yields a sample, completed by the losses at the
-opening of the next round. From round `warmup` on, every round t with t % interval = 0 is an update. An update opens
-with a probe: S random cohorts train, their models are measured, and they are discarded. It then fits X by Adam from the
-previous X, resets alpha, and selects. If round `warmup` is an update, X is first fitted to the last warm-up sample.
+opening of the next round, and X is fitted by Adam from the previous X (`code-2023`, `gpfl-port`, `closed-form`: once,
+in round `warmup`). From round `warmup` on, every round t with t % interval = 0 is an update (released codes:
+(t - 1) % interval = 0). An update opens with a probe: S random cohorts train, their models are measured, and they are
+discarded. It then fits X again, resets alpha, and selects. In round `warmup`, the last warm-up fit precedes an update.
 
 Information bought: the losses of all clients at the opening of rounds 0 to `warmup` (N models down, N floats up each).
 Each update costs (1 + S) N models down, S K models up and (1 + S) N floats up. Queried clients already have the round's

@@ -105,7 +105,7 @@ _AT_LEAST = {
 _ABOVE_ZERO = {"noise": "the public code uses 0.01", "learning_rate": "the papers use 0.01"}
 _LEAST_NOISE = 1e-10
 _UP_TO_ONE = {"anneal": "the papers use 0.95", "discount": "the papers use 0.9"}
-_WITHOUT_EFFECT = {  # preset -> parameters that it ignores
+_WITHOUT_EFFECT = {  # rule of the fit or of the selection, named like its preset -> parameters that it ignores
     "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
     "proxy": ("anneal",),
 }

@@ -165,11 +165,14 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
     durations = jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
 
-    in_time = arrives if federation.deadline is None else arrives & (durations <= federation.deadline[:, None])
-    arrival = jnp.where(in_time, durations, jnp.inf)
-    # The place of each report in the order of arrival; ties are in the order of the cohort.
-    place = jnp.argsort(jnp.argsort(arrival, axis=1, stable=True), axis=1)
-    counted = in_time & (place < plan.clock.num_reports)
+    if federation.deadline is None and plan.num_selected <= plan.clock.num_reports:
+        counted = arrives  # a constant mask, so that XLA removes the masking of updates
+    else:
+        in_time = arrives if federation.deadline is None else arrives & (durations <= federation.deadline[:, None])
+        arrival = jnp.where(in_time, durations, jnp.inf)
+        # The place of each report in the order of arrival; ties are in the order of the cohort.
+        place = jnp.argsort(jnp.argsort(arrival, axis=1, stable=True), axis=1)
+        counted = in_time & (place < plan.clock.num_reports)
     last = jnp.where(counted, durations, 0.0).max(axis=1)
     wanted = jnp.minimum(plan.clock.num_reports, selected.sum(axis=1))
     slowest = jnp.where(selected, durations, 0.0).max(axis=1)

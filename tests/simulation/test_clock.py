@@ -99,6 +99,7 @@ CASES = {  # requests -> the first round and the later rounds, with all three cl
 }  # fmt: skip
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("case", CASES)
 def test_a_round_by_hand(case):
     requests, first, later = CASES[case]
@@ -106,11 +107,13 @@ def test_a_round_by_hand(case):
     np.testing.assert_allclose(result.seconds, [[first, later, later]], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_losses_that_a_strategy_reads_take_two_forward_passes():
     result = seconds_of(fixed(0, 1, update=reads_losses), 2)
     np.testing.assert_allclose(result.seconds, slowest((WHOLE + 2 * FORWARD + 8 / UP)[:2]) * np.ones((1, 3)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_server_adds_its_own_seconds():
     result = seconds_of(fixed(0, 1), 2, server_seconds=0.5)
     np.testing.assert_allclose(result.seconds, (WHOLE[:2].max() + 0.5) * np.ones((1, 3)), rtol=1e-5)
@@ -127,6 +130,7 @@ def test_a_late_report_is_lost_and_the_round_ends_at_the_deadline():
     np.testing.assert_allclose(in_time.seconds, WHOLE[order[1]] * np.ones((1, 3)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_deadline_can_be_a_quantile_of_all_clients():
     by_quantile = seconds_of(fixed(*EVERYBODY), 3, deadline="q0.5")
     np.testing.assert_allclose(by_quantile.seconds, np.median(WHOLE) * np.ones((1, 3)), rtol=1e-5)

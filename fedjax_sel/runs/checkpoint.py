@@ -424,7 +424,7 @@ def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
 def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights among a state's leaves, by their names in `params.npz`.
 
-    The leaves have their names in a checkpoint, where ".params.trained['fc1']['bias']" is trained/fc1/bias.
+    The leaves have their names in a checkpoint, where `.params.trained['fc1']['bias']` is trained/fc1/bias.
     """
     return {
         "/".join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf

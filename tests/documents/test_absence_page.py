@@ -37,7 +37,7 @@ def test_who_is_away_answers_all_the_same():
     module = benchmark("absence_answers")
     some = module.run(seeds=1, rounds=2, available=0.5).ledger
     with module.all_answer():
-        every = module.run(seeds=1, rounds=2, available=0.5, told_of_everybody=True).ledger
+        every = module.run(seeds=1, rounds=2, available=0.5, observe_all=True).ledger
     everybody = module.run(seeds=1, rounds=2, available=1).ledger
     assert (some.bytes_down < every.bytes_down).all()
     assert (every.bytes_down == everybody.bytes_down).all()

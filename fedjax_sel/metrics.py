@@ -69,7 +69,12 @@ def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
 
 
 def paid_rounds(spent: ArrayLike, budget: float) -> np.ndarray:
-    """Return the number of rounds within a budget, int [seeds]; arguments as for `value_at`."""
+    """Return the number of rounds within a budget, int [seeds].
+
+    Args:
+        spent: cumulative amount after each round, such as megabytes or seconds, [seeds, rounds].
+        budget: available amount, in the same unit.
+    """
     return (np.asarray(spent) <= budget * (1 + 1e-12)).sum(axis=1)
 
 
@@ -137,7 +142,9 @@ def selection_counts(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
     """Count the clients that have trained at least once, after each round, int [seeds, rounds].
 
-    Arguments as for `selection_counts`.
+    Args:
+        cohorts: client IDs, int [seeds, rounds, K]; -1 for an empty place.
+        num_clients: N.
     """
     return np.logical_or.accumulate(_trained(cohorts, num_clients), axis=1).sum(axis=2)
 

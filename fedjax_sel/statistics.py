@@ -70,10 +70,20 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
 def ratio_interval(
     above: ArrayLike, below: ArrayLike, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """Return the BCa bootstrap interval of a ratio of two means, of the values `above` and `below`, [n] each.
+    """Return the BCa bootstrap interval of a ratio of two means over the same seeds, at the level of `mean_interval`.
 
-    Both have one value per seed, and the mean of `below` must be far from zero. Other arguments and errors are those of
-    `mean_interval`. The interval is NaN for a single seed, and of width zero if all seeds have the same ratio.
+    Args:
+        above: finite values of the numerator, one per seed, [n].
+        below: finite values of the denominator, one per seed, [n]; their mean must be far from zero.
+        level: nominal coverage, in (0, 1).
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap's generator.
+
+    Returns:
+        The interval; NaN for a single seed, and of width zero if all seeds have the same ratio.
+
+    Raises:
+        ValueError: there are no values, or one is not finite.
     """
     both = np.stack([finite(above), finite(below)])
     seeds = both.shape[-1]
@@ -173,8 +183,17 @@ def interquartile_mean_interval(
     independent. The interval generalizes to other seeds in these settings, not to other settings. If the middle half is
     tied, so that no single seed changes the mean, the ends are plain percentiles of the resamples.
 
-    Scores are [seeds] or [settings, seeds]. Other arguments and errors are those of `mean_interval`. The interval is
-    NaN for a single seed, and of width zero if all seeds have equal scores.
+    Args:
+        scores: finite scores, [seeds] or [settings, seeds].
+        level: nominal coverage, in (0, 1).
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap's generator.
+
+    Returns:
+        The interval; NaN for a single seed, and of width zero if all seeds have equal scores.
+
+    Raises:
+        ValueError: there are no scores, or one is not finite.
     """
     table = np.atleast_2d(finite(scores))
     seeds = table.shape[1]
@@ -192,7 +211,12 @@ def interquartile_mean_interval(
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Return the fraction of runs with a score above each threshold, [T]; scores as for `interquartile_mean`."""
+    """Return the fraction of runs with a score above each threshold, [T].
+
+    Args:
+        scores: finite scores, [seeds] or [settings, seeds].
+        thresholds: thresholds tau, [T].
+    """
     return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)
 
 
@@ -203,7 +227,12 @@ def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
 # restricted mean is the area under the survival curve. If all runs extend to the horizon it is a plain mean, so the
 # methods for paired differences and families apply.
 def share_arrived(amounts: ArrayLike, horizon: float = np.inf) -> np.ndarray:
-    """Return the fraction of seeds, [...], that reach the target within the horizon; amounts as for `restricted`."""
+    """Return the fraction of seeds, [...], that reach the target within the horizon.
+
+    Args:
+        amounts: rounds, megabytes or seconds to the target, [..., seeds]; NaN for a seed that never reaches it.
+        horizon: upper limit, in the same unit.
+    """
     return (np.asarray(amounts, np.float64) <= horizon).mean(axis=-1)
 
 

@@ -196,9 +196,11 @@ def pour_clusters(sizes: jax.Array, clusters: jax.Array, num_urns: int) -> jax.A
 
 
 def draw(key: jax.Array, masses: jax.Array) -> jax.Array:
-    """Draw one client from each urn, int32 [K], with probabilities exactly proportional to the masses, int32 [K, N].
+    """Draw one client from each urn, with probabilities exactly proportional to the masses; int32 [K].
 
-    The key is consumed. An empty urn yields client N - 1.
+    Args:
+        key: random key, consumed.
+        masses: masses, int32 [K, N]; an empty urn yields client N - 1.
     """
     sums = jnp.cumsum(masses, axis=1)
     ticket = jax.random.randint(key, sums.shape[:1], 0, jnp.maximum(sums[:, -1], 1))

@@ -84,8 +84,14 @@ def posterior_gains(
 ) -> jax.Array:
     """Return each pick's predicted gain g^{t,j}(k_j) = alpha_k sum_i p_i sigma_i r_ik, [K], given the previous picks.
 
-    The sum of the gains is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57). The distinct picks
-    `ids` are in order of selection, int32 [K]; other arguments as for `select_greedily`.
+    The sum of the gains is the one-round advantage A^t (Tang et al., FedCor, supplement, Eq. 51-57).
+
+    Args:
+        embeddings: X, [d, N].
+        importance: client weights p, [N].
+        scale: annealing factors alpha, [N].
+        ids: distinct clients in order of selection, int32 [K].
+        noise: standard deviation of the noise.
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
 
@@ -224,9 +230,15 @@ def fit_embeddings(
 ) -> jax.Array:
     """Fit the embeddings X, [d, N], by Adam on the negative log-likelihood, with fresh moments.
 
-    If all weights are zero, or the result is not finite, the embeddings are returned unchanged. The number of `steps`
-    may be traced; with a batched count, the whole batch takes the largest count. Other arguments as for
-    `log_likelihood`.
+    If all weights are zero, or the result is not finite, the embeddings are returned unchanged.
+
+    Args:
+        embeddings: initial X, [d, N].
+        residuals: loss changes minus their mean, [S, N].
+        weights: sample weights g_s, [S].
+        noise: standard deviation of the noise.
+        steps: number of Adam steps; may be traced. With a batched count, the whole batch takes the largest count.
+        learning_rate: Adam's learning rate.
     """
     embeddings, residuals, weights = jnp.asarray(embeddings), jnp.asarray(residuals), jnp.asarray(weights)
     optimizer = optax.adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8)

@@ -181,7 +181,10 @@ def _sample_projection(key: jax.Array, basis: jax.Array) -> jax.Array:
 def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int) -> jax.Array:
     """Return P(i in Y) = sum_n V_in^2 lambda_n e_{k-1}(lambda without n) / e_k(lambda), [N], with sum k.
 
-    Arguments as for `sample`.
+    Args:
+        eigenvalues: eigenvalues of L, [N], at least k of them positive.
+        eigenvectors: eigenvectors of L as columns, [N, N].
+        k: number of items drawn.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
     before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of the eigenvalues before n

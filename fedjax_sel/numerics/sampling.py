@@ -75,7 +75,12 @@ def among_first(words: Sequence[jax.Array], count: jax.Array | int) -> jax.Array
 
 
 def first(words: Sequence[jax.Array], k: int) -> jax.Array:
-    """Return the indices of the first k items, at most N, int32 [k], in order; words as for `among_first`."""
+    """Return the indices of the first k items, int32 [k], in order.
+
+    Args:
+        words: words, uint32 [N] each, the most significant first; ties are broken by index.
+        k: number of items, at most N.
+    """
     ids = jnp.nonzero(among_first(words, k), size=k, fill_value=0)[0]
     return ids[jnp.lexsort([word[ids] for word in reversed(words)])].astype(jnp.int32)
 
@@ -122,7 +127,10 @@ def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
 def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> jax.Array:
     """Return a mask of the items with the largest scores, bool [N]; ties at the boundary are broken at random.
 
-    The number of items may be traced; other arguments as for `top_k`.
+    Args:
+        key: random key, consumed.
+        scores: scores, float32 [N].
+        count: number of items, int32 scalar; may be traced.
     """
     num_items = scores.shape[0]
     if num_items > SORTED:
@@ -132,7 +140,12 @@ def among_largest(key: jax.Array, scores: jax.Array, count: jax.Array | int) -> 
 
 
 def value_at(values: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return element `place`, from 0 to N - 1, of float32 values [N] without NaN, sorted; the place may be traced."""
+    """Return an order statistic: element `place` of the values in ascending order.
+
+    Args:
+        values: values without NaN, float32 [N].
+        place: index from 0 to N - 1, int32 scalar; may be traced.
+    """
     return jnp.sort(values)[place] if values.shape[0] <= SORTED else selected_value_at(values, place)
 
 
@@ -175,8 +188,14 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
     The noise decides among equal logits, so large logits must not round it away. Each sum of logit and noise is kept
     as a float32 and its rounding error (Knuth's exact two-sum). Items are ranked by the sum, then by the error.
 
-    The logits, float32 [N], have any magnitude; infinite ones are clipped. At least k items are eligible, as `among`
-    says, bool [N]; the others come last. Other arguments and the result are those of `without_replacement`.
+    Args:
+        key: random key, consumed.
+        logits: logits of any magnitude, float32 [N]; infinite ones are clipped.
+        k: number of items.
+        among: eligible items, bool [N], at least k of them; the others come last.
+
+    Returns:
+        Indices, int32 [k], in the order of the draws.
     """
     logits = jnp.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT)
     noise = jax.random.gumbel(key, logits.shape, mode="high")
@@ -192,7 +211,14 @@ def by_logits(key: jax.Array, logits: jax.Array, k: int, among: jax.Array) -> ja
 def uniform_without_replacement(
     key: jax.Array, num_items: int, k: int, available: jax.Array | None = None
 ) -> jax.Array:
-    """Draw k distinct items of N, int32 [k], every k-subset equally likely; arguments as for `without_replacement`."""
+    """Draw k distinct items, int32 [k], every k-subset equally likely; unavailable items come last.
+
+    Args:
+        key: random key, consumed.
+        num_items: N.
+        k: number of items.
+        available: availability, bool [N]; None: all.
+    """
     if num_items > SORTED:
         tiers = () if available is None else ((~available).astype(jnp.uint32),)
         return first((*tiers, *random_words(key, num_items)), k)
@@ -205,7 +231,10 @@ def uniform_without_replacement(
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     """Draw k items independently, int32 [k], each with probability proportional to its weight.
 
-    At least one weight is positive; arguments as for `without_replacement`.
+    Args:
+        key: random key, consumed.
+        weights: nonnegative weights, not all zero, [N].
+        k: number of draws.
     """
     num_items = weights.shape[0]
     if num_items <= SORTED:

@@ -1,7 +1,7 @@
 """FedCS: the candidates that finish before a deadline, at most K (Nishio, Yonetani, ICC 2019).
 
-Each round draws random candidates and asks them for the duration of a round (the resource request). The cohort is the
-largest set of candidates that the deadline allows, at most K.
+Each round draws random candidates, whose durations are known from the start. The cohort is the largest set of
+candidates that the deadline allows, at most K.
 
     symbol     here                   shape    meaning
     d          State.num_candidates   scalar   number of candidates, the fraction C of the N clients, rounded up
@@ -13,9 +13,8 @@ largest set of candidates that the deadline allows, at most K.
 Uploads are parallel in the simulated clock, so a round lasts as long as its slowest client. The deadline then bounds
 each client alone: total_k < T_round. The largest set is all such candidates, or the K fastest of them.
 
-Information bought: resources="each-round": the duration of each candidate per round: d local trainings, d models down,
-d floats up. resources="start": the duration of all clients before the first round: N local trainings, N models down,
-N floats up.
+Information bought: the duration of all clients before the first round: N local trainings, N models down, N floats up.
+resources="each-round": the duration of each candidate per round: d local trainings, d models down, d floats up.
 
 Differs from the paper:
 * The paper's clients upload one after another, each while the next ones still train. Its greedy algorithm adds the
@@ -23,9 +22,9 @@ Differs from the paper:
   cannot be split into training and upload, so there is no sequential variant.
 * The model's distribution counts per client. In the paper all clients wait for the slowest download.
 * At most K clients are selected; the paper has no limit.
-* A paper's client knows its resources, and the request costs nothing. Here a client trains to measure its duration, so
-  with resources="each-round" every round waits for the slowest candidate. resources="start" avoids this wait, but
-  does not see later changes of speed. Clients that did not answer at the start are not selected.
+* A paper's client states its resources in each round, at no cost. Here a client trains to measure its duration, so
+  resources="each-round" makes every round wait for the slowest candidate. The default measures once and does not see
+  later changes of speed. Clients that did not answer at the start are not selected.
 * The paper asks a tenth of 1,000 clients. The default is the larger of N / 10 and 2 K, and at most N.
 * Candidates are drawn from the available clients. Ties are broken at random.
 """
@@ -56,7 +55,7 @@ def fedcs(
     *,
     round_seconds: float = 180.0,
     fraction: float | None = None,
-    resources: Literal["each-round", "start"] = "each-round",
+    resources: Literal["start", "each-round"] = "start",
 ) -> Strategy:
     """Make FedCS.
 
@@ -64,7 +63,7 @@ def fedcs(
         round_seconds: deadline T_round of a round, in seconds, above 0.
         fraction: candidates as a fraction C of all clients, at most 1; at least K clients. None: 0.1, or more for 2 K
             candidates.
-        resources: durations are measured in `each-round` by the candidates, or once at the `start` by all clients.
+        resources: durations are measured once at the `start` by all clients, or in `each-round` by the candidates.
 
     Raises:
         UserError: a parameter is outside its range; `init` raises it if there are fewer than K candidates.

@@ -41,7 +41,7 @@ FEDCS_SECONDS = {"fmnist-2spc": 150.0, "fmnist-dir": 140.0}
 """Deadline of FedCS: the mean over seeds of the median duration, rounded."""
 
 OVER_SELECTED = f"{BASELINE} over-select=1.3"
-TIMED_OORT, FEDCS = "oort system=clock", "fedcs resources=start"
+TIMED_OORT = "oort system=clock"
 
 
 def worlds(setting: Setting) -> dict[str, tuple[str, dict[str, Config]]]:
@@ -57,9 +57,7 @@ def worlds(setting: Setting) -> dict[str, tuple[str, dict[str, Config]]]:
 def _rows(setting: Setting) -> dict[str, Config]:
     random = settings.configuration(setting, Contender(BASELINE))
     rows = {BASELINE: random, OVER_SELECTED: random.replace(over_select=1.3)}
-    rows[FEDCS] = random.replace(
-        algo="fedcs", algo_args={"round_seconds": FEDCS_SECONDS[setting.name], "resources": "start"}
-    )
+    rows["fedcs"] = random.replace(algo="fedcs", algo_args={"round_seconds": FEDCS_SECONDS[setting.name]})
     rows["tifl"] = random.replace(algo="tifl")
     rows[TIMED_OORT] = random.replace(algo="oort", algo_args={"system": "clock"})
     return rows | {algo: settings.configuration(setting, Contender(algo)) for algo in reversed(ALGOS)}

@@ -100,9 +100,10 @@ BILLS = {
     # durations at the start, and losses in rounds 0, 4 and 8; w^0 is sent once
     ("tifl", ("interval", 4)): (served_by(0, 4, 8), COHORT, start(N) + at(0, 4, 8, value=N)),
     ("tifl", ("policy", "fast")): (served_by(0), COHORT, start(N)),
-    ("fedcs",): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
-    ("fedcs", ("fraction", 0.45)): (np.full(T, 5), COHORT, np.full(T, 5)),  # the ceiling of 4.5 candidates
-    ("fedcs", ("resources", "start")): (served_by(0), COHORT, start(N)),
+    ("fedcs",): (served_by(0), COHORT, start(N)),
+    ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
+    # the ceiling of 4.5 candidates
+    ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),
 }
 
 
@@ -120,7 +121,7 @@ EXAMPLES = {
     ),
     # the cohort does not train again what it trained to answer in the same round
     ("tifl", ("interval", 4)): (8 * (COHORT + start(N)), 4 * at(0, 4, 8, value=N), NONE),
-    ("fedcs",): (np.full(T, 8 * 2 * K), NONE, NONE),
+    ("fedcs", ("resources", "each-round")): (np.full(T, 8 * 2 * K), NONE, NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
 }

@@ -37,7 +37,7 @@ VARIANTS = [
     ("oort", {"system": "clock", "pacer_step": 2}),
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
-    ("fedcs", {"resources": "start", "fraction": 1.0}),
+    ("fedcs", {"resources": "each-round", "fraction": 1.0}),
 ]
 
 

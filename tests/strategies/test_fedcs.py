@@ -77,13 +77,13 @@ def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
 
 def started_candidates(strategy, state, available):
     """The draw of candidates, also of resources="start", whose `candidates` is in `select`."""
-    named = strategy.candidates or fedcs(fraction=0.6).candidates
+    named = strategy.candidates or fedcs(fraction=0.6, resources="each-round").candidates
     return lambda key: named(key, state, None, 0, available)
 
 
 @pytest.mark.parametrize("absent", [(), (1,)])
 def test_candidates_are_uniform_sets_of_available_clients(absent):
-    strategy = fedcs(fraction=0.5)
+    strategy = fedcs(fraction=0.5, resources="each-round")
     state = started(strategy, 6, 2)
     there = jnp.asarray(~np.isin(np.arange(6), absent)) if absent else None
     draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, state, None, 0, there)))
@@ -94,7 +94,7 @@ def test_candidates_are_uniform_sets_of_available_clients(absent):
 
 
 def test_equal_durations_are_ties_at_random():
-    strategy = fedcs(fraction=1.0)
+    strategy = fedcs(fraction=1.0, resources="each-round")
     state, info = started(strategy, 5, 2), information(np.full(5, 3.0), np.zeros(5))
     select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids))
     rows = np.sort(np.asarray(select(jax.random.split(jax.random.key(5), 10_000))), axis=1)
@@ -103,7 +103,7 @@ def test_equal_durations_are_ties_at_random():
 
 
 def test_the_deadline_is_strict_and_may_leave_nobody():
-    strategy = fedcs(round_seconds=2.0, fraction=1.0)
+    strategy = fedcs(round_seconds=2.0, fraction=1.0, resources="each-round")
     state = started(strategy, 4, 2)
     selection = strategy.select(jax.random.key(0), state, information([2.0, 1.9, 3.0, 0.1], [0, 0, 0, 1]), 0, None)
     assert selection.ids[selection.mask].tolist() == [1]
@@ -112,7 +112,7 @@ def test_the_deadline_is_strict_and_may_leave_nobody():
 
 
 def test_clients_silent_at_the_start_are_not_selected():
-    strategy = fedcs(resources="start", fraction=1.0)
+    strategy = fedcs(fraction=1.0)
     state, info = started(strategy, 4, 3), information([0.0, 4.0, 2.0, 1.0], [NEVER, 7, 7, 7])
     selection = strategy.select(jax.random.key(0), state, info, 7, None)
     assert selection.ids.tolist() == [3, 2, 1] and selection.mask.all()
@@ -126,11 +126,11 @@ def test_the_number_of_candidates(n, k, fraction, expected):
 
 
 def test_what_it_buys():
-    (request,) = fedcs().requests
+    (request,) = fedcs(resources="each-round").requests
     assert (request.kind, request.who, request.when.in_every_round) == ("seconds", CANDIDATES, True)
-    (request,) = fedcs(resources="start").requests
+    (request,) = fedcs().requests
     assert (request.kind, request.who, request.when.before_first_round) == ("seconds", ALL, True)
-    assert fedcs(resources="start").candidates is None
+    assert fedcs().candidates is None
 
 
 @pytest.mark.slow
@@ -143,7 +143,7 @@ def test_a_round_is_as_long_as_the_profile_says():
         "dataset": "synthetic:train_size=200,test_size=20,num_classes=4,image_size=4", "num_clients": n,
         "num_selected": k, "local_steps": 1, "batch_size": 10, "rounds": 6, "chunk": 6, "timing": timing,
     }  # fmt: skip
-    algo = fedcs(resources="start", round_seconds=0.55, fraction=0.6)
+    algo = fedcs(round_seconds=0.55, fraction=0.6)
     result = fedjax_sel.run(fedjax_sel.Experiment.of(**settings, algo=algo))
     cohorts = result.cohorts[0]
     assert cohorts.max() <= 4 and (cohorts[:, 0] >= 0).all()  # ten examples of client i take 0.1 (i + 1) s

@@ -172,7 +172,7 @@ def _trained(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def last_measured(values: ArrayLike) -> np.ndarray:
-    """Return each seed's last value that is not NaN, [seeds], of a measure [seeds, rounds]; NaN if there is none."""
+    """Return each seed's last value that is not NaN, [seeds], of a measure [seeds, rounds]; NaN if no value is left."""
     values = np.asarray(values, np.float64)
     measured = ~np.isnan(values)
     last = values.shape[1] - 1 - measured[:, ::-1].argmax(axis=1)

@@ -151,7 +151,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
 
 
 def finite(values: ArrayLike) -> np.ndarray:
-    """Return values as float64 [..., n]; a ValueError if there are none or one is not finite."""
+    """Return values as float64 [..., n]; a ValueError for no value or one that is not finite."""
     values = np.asarray(values, np.float64)
     if values.ndim == 0 or values.shape[-1] == 0:
         raise ValueError(f"there are no values of seeds in an array of shape {values.shape}; give at least one")

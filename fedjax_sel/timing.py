@@ -86,7 +86,8 @@ def lognormal(
         by: quantity that slow clients have in common: the `label` of most of their examples, or a large `size`.
         correlation: correlation of the logarithm of the seconds per example with the rank by that quantity, in [0, 1].
     """
-    _check("lognormal", correlation, sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
+    check_range("timing", "lognormal", sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
+    check_range("timing", "lognormal", most=1, correlation=correlation)
 
     def draw(rng: np.random.Generator, clients: Clients) -> Timing:
         slowness = _scores(rng, clients, by, correlation)
@@ -113,7 +114,7 @@ def tiers(
 ) -> Law:
     """Make the law of device classes. Lists have one value per class, separated by colons.
 
-    The defaults are those of FLASH (Yang et al. 2021, "Characterizing Impacts of Heterogeneity in Federated Learning
+    The defaults come from FLASH (Yang et al. 2021, "Characterizing Impacts of Heterogeneity in Federated Learning
     upon Large-Scale Smartphone Data"; github.com/PKU-Chengxu/FLASH). Three phones train a CNN on FEMNIST in 179, 588
     and 1642 ms per batch (`models/utils/device_util/device_util.py`) of 10 examples (README). FLASH maps 160 phone
     models to these three, in the shares here. Bandwidths are quartiles of 19 measured links
@@ -131,7 +132,8 @@ def tiers(
             `size`.
         correlation: correlation of the class with the rank by that quantity, in [0, 1].
     """
-    _check("tiers", correlation, jitter=jitter)
+    check_range("timing", "tiers", jitter=jitter)
+    check_range("timing", "tiers", most=1, correlation=correlation)
     given = {"shares": shares, "seconds_per_example": seconds_per_example, "down": down, "up": up}
     columns = {name: _list(name, text) for name, text in given.items()}
     if len({len(values) for values in columns.values()}) > 1:
@@ -168,7 +170,7 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
             .csv file also has the column `client`, IDs from 0.
         jitter: standard deviation of the logarithm of a client's factor in a round.
     """
-    _check("a file", jitter=jitter)
+    check_range("timing", "a file", jitter=jitter)
     try:
         if path.endswith(".npz"):
             with np.load(path, allow_pickle=False) as archive:
@@ -255,12 +257,14 @@ def _list(name: str, text: Any) -> list[float]:
         raise UserError(f"--timing-args of tiers: {name}={text} is not a list such as 0.5:0.5") from error
 
 
-def _check(law: str, correlation: float = 0.0, **values: float) -> None:
-    for name, value in values.items():
-        if not 0 <= value < float("inf"):
-            raise UserError(f"--timing-args of {law}: {name}={value} is below 0 or not finite")
-    if not 0 <= correlation <= 1:
-        raise UserError(f"--timing-args of {law}: correlation={correlation} is outside [0, 1]")
+def check_range(
+    flag: str, name: str, *, above: float = -1.0, least: float = 0.0, most: float = float("inf"), **values: float
+) -> None:
+    """Reject values outside [least, most], at most `above`, or infinite."""
+    for argument, value in values.items():
+        if not (above < value and least <= value <= most and value < float("inf")):
+            wanted = f"at least {least:g}" if most > 1 else f"from {least:g}{' (excluded)' if above == 0 else ''} to 1"
+            raise UserError(f"--{flag}-args of {name}: {argument}={value:g} is out of range; give a number {wanted}")
 
 
 def _timing(seconds: Any, down: Any, up: Any, latency: Any) -> Timing:

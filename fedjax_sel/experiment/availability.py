@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.timing import Clients, Timing
+from fedjax_sel.timing import Clients, Timing, check_range
 
 Chance = Callable[[jax.Array, jax.Array], Any]
 """Function (round, availability in the previous round, bool [N]) -> probabilities, float32 [N] or a scalar."""
@@ -31,8 +31,8 @@ def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
         share: fraction of rounds in which a client is available; the chain starts in its stationary law.
         rounds_off: mean length of an absence, in rounds.
     """
-    _check("markov", above=0, share=share)
-    _check("markov", most=float("inf"), least=1, rounds_off=rounds_off)
+    check_range("available", "markov", most=1, above=0, share=share)
+    check_range("available", "markov", least=1, rounds_off=rounds_off)
     least = (1 - share) / share
     if rounds_off < least:
         raise UserError(
@@ -49,11 +49,7 @@ def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
 
 
 def daily(
-    *,
-    share: float = 0.5,
-    amplitude: float = 0.9,
-    period: float = 24.0,
-    zones: Literal["random", "label"] = "random",
+    *, share: float = 0.5, amplitude: float = 0.9, period: float = 24.0, zones: Literal["random", "label"] = "random"
 ) -> Mode:
     """Make the mode of a daily rhythm: share * (1 + amplitude * cos(2 pi (round / period - zone))), clipped to [0, 1].
 
@@ -64,9 +60,9 @@ def daily(
         zones: time zones, as fractions of a day: `random`, uniform per client; or `label`, the position of the client's
             main label among the classes.
     """
-    _check("daily", above=0, share=share)
-    _check("daily", most=float("inf"), amplitude=amplitude)
-    _check("daily", most=float("inf"), least=1, period=period)
+    check_range("available", "daily", most=1, above=0, share=share)
+    check_range("available", "daily", amplitude=amplitude)
+    check_range("available", "daily", least=1, period=period)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         del timing
@@ -90,8 +86,8 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
         rare_share: probability that a client with one of these main labels is available.
         share: probability that another client is available.
     """
-    _check("label", above=0, share=share)
-    _check("label", rare=rare, rare_share=rare_share)
+    check_range("available", "label", most=1, above=0, share=share)
+    check_range("available", "label", most=1, rare=rare, rare_share=rare_share)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         del timing, key
@@ -124,7 +120,7 @@ def speed(*, low: float = 0.2, high: float = 1.0) -> Mode:
 
 
 def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, Any], Any]) -> Mode:
-    _check(name, low=low, high=high)
+    check_range("available", name, most=1, low=low, high=high)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         del key
@@ -150,11 +146,3 @@ def _constant(probabilities: jax.Array) -> Chance:
 def _main_labels(clients: Clients) -> Any:
     """Return the most frequent label of each client, the first of several, int [N]."""
     return clients.label_counts.argmax(axis=1)
-
-
-def _check(mode: str, *, above: float = -1.0, least: float = 0.0, most: float = 1.0, **values: float) -> None:
-    """Reject values outside [least, most], at most `above`, or infinite."""
-    for name, value in values.items():
-        if not (above < value and least <= value <= most and value < float("inf")):
-            wanted = f"at least {least:g}" if most > 1 else f"from {least:g}{' (excluded)' if above == 0 else ''} to 1"
-            raise UserError(f"--available-args of {mode}: {name}={value:g} is out of range; give a number {wanted}")

@@ -269,16 +269,19 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
 
 
 def _processed(name: str, dataset: Dataset, function: Callable[[], Any]) -> Any:
-    """Build or call a model on the inputs of the data; raise a UserError for any exception in it."""
+    """Build or call a model on the inputs of the data."""
+    what = f"model {name}: cannot process inputs of shape {dataset.image_shape}"
+    return _attempt(function, what, "choose another model or data set")
+
+
+def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
+    """Call a user's function; raise a UserError for any exception in it."""
     try:
         return function()
     except UserError:
         raise
     except Exception as error:
-        raise UserError(
-            f"model {name}: cannot process inputs of shape {dataset.image_shape} ({parsing.reason(error)}); "
-            "choose another model or data set"
-        ) from error
+        raise UserError(f"{what} ({parsing.reason(error)}); {remedy}") from error
 
 
 def _check_characters(dataset: Dataset) -> None:
@@ -338,16 +341,9 @@ def check_task(task: Task, prediction: Any, targets: Any, train_targets: Any) ->
 
 
 def evaluate(task: Task, what: str, function: Callable[[], Any]) -> Any:
-    """Call a part of a task; raise a UserError for any exception in it."""
-    try:
-        return function()
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(
-            f"--task {task.name}: {what} failed on the model's output ({parsing.reason(error)}); fix it, or choose "
-            "another task or model"
-        ) from error
+    """Call a part of a task."""
+    failed = f"--task {task.name}: {what} failed on the model's output"
+    return _attempt(function, failed, "fix it, or choose another task or model")
 
 
 def _measures(task: Task) -> list[str]:

@@ -89,7 +89,7 @@ def find_training_flags(
 ) -> tuple[Flags, Flags]:
     """Return the training flags that are arguments of a bound `__call__`, and those that are attributes of the module.
 
-    The flags are those of KNOWN, or the ones that the user names, which must all exist.
+    The flags come from KNOWN or from the user; a user's flags must all exist.
     """
     parameters = list(inspect.signature(call).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:

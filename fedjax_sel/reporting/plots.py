@@ -49,7 +49,7 @@ class Style(NamedTuple):
 
 
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each strategy; those of up to 47 others than the package's are distinct.
+    """Return a style for each strategy; up to 47 strategies beside the package's have distinct styles.
 
     A strategy of the package always has the same style. A variant with parameters or an optimizer
     (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the

@@ -234,13 +234,22 @@ POLL_SECONDS = 0.002
 
 
 def run_experiment(experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
-    """Run all seeds and rounds of an experiment; arguments as in `fedjax_sel.run`, with the callbacks as `watching`.
+    """Run all seeds and rounds of an experiment.
 
-    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints.
+    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
+    unfinished run of the same configuration is resumed and gives the same result. A finished one is read, not repeated.
 
     Ctrl-C, SIGTERM and a closed terminal end the run after the current chunk; a second Ctrl-C or SIGTERM ends it
-    immediately. The completed rounds are saved and returned, in a result that is not `finished`. Before the first chunk
-    is computed, signals keep their usual effect, since no round can be lost.
+    immediately. The completed rounds are saved and returned. Before the first chunk is computed, signals keep their
+    usual effect, since no round can be lost.
+
+    Args:
+        experiment_or_config: the experiment to run.
+        progress: whether to show progress on stderr or in the notebook's output.
+        watching: callbacks, see `fedjax_sel.callbacks`.
+
+    Returns:
+        The result; `finished` is False if the run was interrupted before its last round.
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config

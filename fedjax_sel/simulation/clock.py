@@ -35,7 +35,7 @@ _SPEEDS = 39  # of the generator of each seed's devices: independent of its part
 
 
 def speeds(plan: Plan, timing: Timing | None, streams: keys.Streams, round: jax.Array) -> Timing | None:
-    """Return the speeds of a round, leaves [S, N]: those of the federation, with the round's jitter."""
+    """Return the speeds of a round, leaves [S, N]: the federation's, with the round's jitter."""
     if timing is None or plan.clock is None or plan.clock.jitter == 0.0:
         return timing
     jitter, num_clients = plan.clock.jitter, timing.latency.shape[1]

@@ -44,8 +44,12 @@ def one_round(
 ) -> tuple[Carry, Records]:
     """Run one round of all replicates, from the state at w^t to the state at w^(t+1) and the round's records.
 
-    Leaves of `carry` are [S, ...], and `streams` are [S] for each purpose. The round t is an int32 scalar, from 0. It
-    is never batched, so a condition on it alone stays a real branch.
+    Args:
+        plan: static configuration.
+        carry: state at w^t; leaves [S, ...] for S replicates.
+        round: round t from 0, int32 scalar; never batched, so a condition on it alone stays a real branch.
+        federation: the clients' data.
+        streams: random keys, [S] for each purpose.
     """
     context = RoundContext(
         plan, federation, carry, streams, round,
@@ -310,12 +314,10 @@ def record(
     The losses that the strategy reads (`reads`) are billed, as they travel with the updates.
     """
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
-    selection, reports, finite = cohort.selection, cohort.reports, trained.finite
+    selection, reports, finite, params = cohort.selection, cohort.reports, trained.finite, server_step.params
     num_replicates, num_clients = federation.starts.shape
     losses = int(reads.losses_before) + int(reads.losses_after)
-    found = state.find_faults(
-        cohort.named, num_clients, weights, (server_step.params, server_step.optimizer, server_step.shared)
-    )
+    faults = state.find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared))
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
@@ -325,13 +327,11 @@ def record(
     unmeasured = {each.name: nan for each in task.measures}
 
     def measure_test() -> evaluation.Measured:
-        measured = evaluation.evaluate(
-            plan, federation, server_step.params, federation.test_images, federation.test_labels
-        )
-        return measured._replace(correct=nan)
+        found = evaluation.evaluate(plan, federation, params, federation.test_images, federation.test_labels)
+        return found._replace(correct=nan)
 
     def measure_train() -> evaluation.TrainMetrics:
-        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, server_step.params)
+        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, params)
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
     unknown = evaluation.TrainMetrics(unmeasured, nan, nan)
@@ -355,7 +355,7 @@ def record(
             seconds=clock.round_seconds(plan, cohort, bill, start),
         ),
         nonfinite=reports.mask & ~finite,
-        faults=found,
+        faults=faults,
         events=_events(plan, federation, work, trains, reported, bill, start, losses, evaluated)._replace(
             reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
             + bill.probe_reports_lost

@@ -52,10 +52,7 @@ class State(NamedTuple):
 
 
 def fedcs(
-    *,
-    round_seconds: float = 180.0,
-    fraction: float | None = None,
-    resources: Literal["start", "each-round"] = "start",
+    *, round_seconds: float = 180.0, fraction: float | None = None, resources: Literal["start", "each-round"] = "start"
 ) -> Strategy:
     """Make FedCS.
 

@@ -61,9 +61,7 @@ class PoolState(NamedTuple):
 
 
 def fl_dp3s(
-    *,
-    profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1",
-    pool: int | None = None,
+    *, profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1", pool: int | None = None
 ) -> Strategy:
     """Make FL-DP3S.
 
@@ -100,9 +98,7 @@ def fl_dp3s(
             ids = kdpp.sample(key, *spectrum, k)
             return Selection(ids, None, jnp.ones((k,), bool))
         eigenvalues, eigenvectors = lax.cond(  # under `vmap` over replicates both branches are computed
-            available.all(),
-            lambda: (state.eigenvalues, state.eigenvectors),
-            lambda: _of_available(state, available),
+            available.all(), lambda: (state.eigenvalues, state.eigenvectors), lambda: _of_available(state, available)
         )
         spectrum = _of_sufficient_rank(eigenvalues, eigenvectors, k)
         ids = _sample_available(key, spectrum, k, available)

@@ -141,7 +141,7 @@ tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyF
 tifl.credits                     | None        | the number of rounds over m: bacox/fltk, client_selection/tifl.py
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
-fedcs.resources                  | start       | ours: measured once; a request in each round waits for the slowest candidate
+fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
 """
 
 

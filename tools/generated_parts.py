@@ -11,13 +11,6 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-LEFT_TO_THE_SITE = "api"
-
-
-def pages() -> list[Path]:
-    """Return the pages whose generated parts are committed."""
-    found = (ROOT / "docs").rglob("*.md")
-    return sorted(path for path in found if LEFT_TO_THE_SITE not in path.relative_to(ROOT / "docs").parts)
 
 
 def updated(text: str) -> str:
@@ -37,7 +30,7 @@ def updated(text: str) -> str:
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
-    for page in pages():
+    for page in sorted((ROOT / "docs").rglob("*.md")):
         before = page.read_text(encoding="utf-8")
         after = updated(before)
         if after != before:

@@ -15,6 +15,7 @@ import reference
 import strategy_pages
 import strategy_results
 
+_SITE_ONLY = ("public", "reference")  # parts that are not committed
 _PART = re.compile(r"<!-- generated: ([^\n]*?) -->\n(.*?)<!-- end -->", re.DOTALL)
 
 PARTS: dict[str, Callable[..., str]] = {
@@ -23,12 +24,13 @@ PARTS: dict[str, Callable[..., str]] = {
     "strategies": strategy_pages.overview,
     "information": strategy_pages.information,
     "facts": strategy_pages.facts,
+    "glance": strategy_pages.glance,
     "buys": strategy_pages.buys,
     "parameters": strategy_pages.parameters,
     "presets": strategy_pages.presets,
     "differs": strategy_pages.differs,
+    "defaults": strategy_pages.defaults,
     "results": strategy_results.of_strategy,
-    "grid": strategy_results.grid,
 }
 
 
@@ -46,6 +48,8 @@ def filled(markdown: str, root: Path, marked: bool = False) -> str:
 
     def made(match: re.Match) -> str:
         name, *arguments = match[1].split()
+        if marked and name in _SITE_ONLY:
+            return match[0]
         text = PARTS[name](root, *arguments).strip() + "\n"
         return f"<!-- generated: {match[1]} -->\n{text}<!-- end -->" if marked else text
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import published_sources
+import strategy_results
 
 from fedjax_sel import strategies
 from fedjax_sel.cli import catalogue
@@ -59,35 +60,45 @@ def facts(root: Path) -> str:
     return "\n".join(lines)
 
 
+def glance(root: Path, name: str) -> str:
+    """Return a strategy's fact box: queried clients, cost, and measured leads."""
+    strategy = strategies.make(name)
+    asks = "; ".join(f"{WHO[request.who]} for `{request.kind}` ({_when(request)})" for request in strategy.requests)
+    rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
+    rows |= strategy_results.in_short(root, name)
+    return "\n".join(["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())])
+
+
+def _when(request: Request) -> str:
+    start = ["before the first round"] if request.when.before_first_round else []
+    return ", ".join([*start, *(catalogue._when(rule) for rule in request.when.rules)])
+
+
 def buys(root: Path, name: str) -> str:
     """Return the facts that a strategy buys, and the parameters that change them."""
     usual = strategies.make(name)
     if usual.requests:
         lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
-        lines += [_request(request) for request in usual.requests]
-        text = "\n".join(lines) + f"\n\nBeyond K models down and K up per round, this sends: {catalogue.costs(usual)}."
+        text = "\n".join([*lines, *(_request(request) for request in usual.requests)])
     else:
         text = "Nothing. It sends K models down and K up per round, for training itself."
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
-            "\n\nThese parameters change what it buys:\n\n| parameter | buys | sends beyond |\n|---|---|---|\n"
+            "\n\nThese parameters change what it buys:\n\n| parameter | sends beyond training |\n|---|---|\n"
             + changed
         )
-    symbols = "N clients, K selected, d candidates, P parameters of the model, Q numbers of a profile."
-    return f"{text}\n\n*{symbols} Derived from the code's catalogue of facts.*"
+    return f"{text}\n\n[Symbols](index.md#symbols)."
 
 
 def _request(request: Request) -> str:
     kind = kinds.KINDS[request.kind]
-    when = [] if not request.when.before_first_round else ["before the first round"]
-    when += [catalogue._when(rule) for rule in request.when.rules]
     sends = "nothing" if not kind.has_table else f"{kind.symbol or 1} number{'s' if kind.symbol else ''}"
     if probes := kinds.num_probes(request):
         sends = f"{1 + probes} numbers"
     options = ", ".join(f"{key}={value}" for key, value in request.options)
     fact = f"`{request.kind}`" + (f" ({options})" if options else "")
-    return f"| {fact} | {WHO[request.who]} | {', '.join(when)} | {sends} |"
+    return f"| {fact} | {WHO[request.who]} | {_when(request)} | {sends} |"
 
 
 def _where_parameters_matter(name: str, usual: Strategy) -> str:
@@ -100,40 +111,79 @@ def _where_parameters_matter(name: str, usual: Strategy) -> str:
                 made = strategies.make(name, **{parameter: value})
             except UserError:  # it goes with another parameter only
                 continue
-            if (catalogue.buys(made), catalogue.costs(made)) != (catalogue.buys(usual), catalogue.costs(usual)):
-                lines.append(f"| `{parameter}={value}` | {catalogue.buys(made)} | {catalogue.costs(made)} |")
+            buys, costs = catalogue.buys(made), catalogue.costs(made)
+            if buys != catalogue.buys(usual):
+                costs += f" ({buys})"
+            if costs != catalogue.costs(usual):
+                lines.append(f"| `{parameter}={value}` | {costs} |")
     return "\n".join(lines)
 
 
 def parameters(root: Path, name: str) -> str:
-    """Return a strategy's parameters: default, allowed values, meaning, and where the default comes from."""
+    """Return a strategy's parameters: default and meaning, with the allowed values."""
+    rows = _parameter_rows(name)
+    about = "[Sources of the defaults](../api/defaults.md)."
+    if name in _VARIANTS:
+        of = _VARIANTS[name]
+        same = _parameter_rows(of)
+        rows = {parameter: row for parameter, row in rows.items() if row != same[parameter]}
+        about = f"All other parameters are [those of `{of}`]({of}.md#parameters), with the same defaults. {about}"
+    lines = ["| parameter | default | meaning |", "|---|---|---|"]
+    return "\n".join([*lines, *rows.values()]) + f"\n\n{about}"
+
+
+_VARIANTS = {"fedgp": "fedcor"}  # strategy -> the strategy that has the same parameters
+
+
+def _parameter_rows(name: str) -> dict[str, str]:
     meanings = _arguments(strategies.TABLE[name].factory)
-    found = strategies.parameters(name)
-    preset = found["preset"].default if "preset" in found else ""
-    numbers = published_sources.preset_numbers(name).get(preset, {})
-    lines = ["| parameter | default | allowed | meaning | source of the default |", "|---|---|---|---|---|"]
-    for parameter, (kind, default) in found.items():
-        source = published_sources.source(root, name, parameter)
-        if default is None and parameter in numbers:
-            shown = f"from the preset: {_code(numbers[parameter])}"
-        else:
-            shown = _code(default)
-        cells = [f"`{parameter}`", shown, _allowed(kind), meanings[parameter], source]
-        lines.append("| " + " | ".join(_cell(cell) for cell in cells) + " |")
-    return "\n".join(lines) + "\n\n*Derived from the declaration of the strategy's function.*"
+    defaults = _defaults(name)
+    rows = {}
+    for parameter, (kind, _) in strategies.parameters(name).items():
+        meaning, choices = meanings[parameter], _choices(kind)
+        if choices != (False, True) and not all(str(choice) in meaning for choice in choices):
+            meaning += f" One of {', '.join(map(_code, choices))}."
+        rows[parameter] = _row([f"`{parameter}`", _code(defaults[parameter]), meaning])
+    return rows
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """Return the default of each parameter, and of each number that only a preset sets."""
+    numbers = next(iter(published_sources.preset_numbers(name).values()), {})
+    own = {parameter: default for parameter, (_, default) in strategies.parameters(name).items()}
+    return {**own, **{field: value for field, value in numbers.items() if own.get(field) is None}}
+
+
+def defaults(root: Path) -> str:
+    """Return the table of all strategies' defaults with their sources."""
+    lines = ["| strategy | parameter | default | source |", "|---|---|---|---|"]
+    for name in strategies.names():
+        lines += [
+            _row([f"`{name}`", f"`{parameter}`", _code(value), published_sources.source(root, name, parameter)])
+            for parameter, value in _defaults(name).items()
+        ]
+    return "\n".join(lines)
 
 
 def presets(root: Path, name: str) -> str:
-    """Return the numbers of every preset of a strategy, with their sources."""
+    """Return the numbers in which the presets differ from the default one, and those that only a preset sets."""
     columns = published_sources.preset_numbers(name)
-    names = [column for column in columns if columns[column]]
-    fields = list(next(iter(columns.values())))
-    lines = ["| number | " + " | ".join(f"`{column}`" for column in names) + " | source |"]
-    lines.append("|" + "---|" * (len(names) + 2))
-    for field in fields:
-        cells = [_code(columns[column][field]) for column in names]
-        lines.append(_row([f"`{field}`", *cells, published_sources.source(root, name, field)]))
-    return "\n".join(lines)
+    usual = next(iter(columns))
+    of = _VARIANTS.get(name)
+    same = published_sources.preset_numbers(of) if of else {}
+    lines = ["| preset | numbers |", "|---|---|"]
+    for other, numbers in columns.items():
+        if other == usual or numbers == same.get(other):
+            continue
+        task_of = other.partition(", ")[0]
+        base = usual if task_of == other else task_of
+        changed = [f"`{field}={value}`" for field, value in numbers.items() if value != columns[base][field]]
+        if changed:
+            lines.append(_row([f"`{other}`", f"as `{base}`, with {', '.join(changed)}"]))
+    if of:
+        return "\n".join(lines) + f"\n\nThe other presets are [those of `{of}`]({of}.md#the-presets-numbers)."
+    own = [f"`{field}={columns[usual][field]}`" for field in columns[usual] if field not in strategies.parameters(name)]
+    return "\n".join(lines) + (f"\n\nOnly presets set these numbers; `{usual}` has {', '.join(own)}." if own else "")
 
 
 def differs(root: Path, name: str) -> str:
@@ -146,7 +196,7 @@ def differs(root: Path, name: str) -> str:
         raise ValueError(f"{name}: its module does not say how it differs from the paper")
     text = _as_markdown(doc[start.start() :])
     path = Path(module.__file__ or "").relative_to(root).as_posix()
-    return f"{text}\n\n*From the documentation of [`{path}`](../../{path}).*"
+    return f"{text}\n\n*From [`{path}`](../../{path}).*"
 
 
 def _as_markdown(text: str) -> str:
@@ -191,13 +241,6 @@ def _choices(kind: Any) -> tuple:
     if typing.get_origin(kind) is typing.Literal:
         return typing.get_args(kind)
     return (False, True) if kind is bool else ()
-
-
-def _allowed(kind: Any) -> str:
-    if choices := _choices(kind):
-        return ", ".join(_code(value) for value in choices)
-    parts = [one for one in (typing.get_args(kind) or (kind,)) if one is not types.NoneType]
-    return {int: "a whole number", float: "a number", str: "a text"}[parts[0]]
 
 
 def _code(value: Any) -> str:

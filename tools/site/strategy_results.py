@@ -1,91 +1,130 @@
-"""What committed results say of a strategy, as Markdown; nothing is typed."""
+"""Summaries of committed results per strategy, as Markdown."""
 
 import csv
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
-_GRIDS = {  # folder with a comparison.csv -> what it is
-    "fmnist_eleven": "eleven strategies on Fashion-MNIST",
-    "optimizers": "three strategies under five optimizers, Fashion-MNIST",
-}
-_COLUMNS = {  # of comparison.csv: name -> heading, digits
-    "last_rounds_accuracy": ("accuracy of the last 10 rounds", 3),
-    "rounds_to_target": ("rounds to the target", 0),
-    "megabytes_down_to_target": ("MB down until then", 0),
-    "gemd": ("GEMD of the cohorts", 2),
-}
+_STUDIES = ("tuned-", "information", "no-dropout")  # parts of the leaderboard under other conditions
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return tables of a strategy's results; one sentence if there are no results."""
-    parts = [part for part in (_leaderboard(root, name),) if part]
-    for folder, about in _GRIDS.items():
-        path = root / "results" / folder / "comparison.csv"
-        rows = [row for row in _read(path) if row["algo"] == name]
-        if rows:
-            parts.append(f"**{about[0].upper()}{about[1:]}** ([{path.parent.name}](../../results/{folder}/README.md)), "
-                         "mean ± standard deviation over seeds:\n\n" + _table(rows))  # fmt: skip
-    absent = _absence(root, name)
-    if absent:
-        parts.append(absent)
-    cost = _selection_cost(root, name)
-    if cost:
-        parts.append(cost)
+    """Return a strategy's table of results and the links to others; one sentence if there are no results."""
+    parts = [part for part in (_leaderboard(root, name), _more(root, name), _selection_cost(root, name)) if part]
     return "\n\n".join(parts) or "None are committed yet."
 
 
-_BOARD = {  # of the leaderboard's table.csv: name -> heading, digits
-    "last_rounds_accuracy": ("accuracy of the last 10 rounds", 3),
-    "accuracy_at_100_percent_of_megabytes": ("accuracy at equal megabytes", 3),
-    "rounds_to_target": ("rounds to the target", 1),
-    "megabytes_down_to_target": ("MB down until then", 0),
-}
+def in_short(root: Path, name: str) -> dict[str, str]:
+    """Return the measured rows of a strategy's fact box: head -> text.
+
+    Args:
+        root: the repository's root.
+        name: the strategy's name.
+    """
+    settings = list(_settings(root, name))
+    if not settings:
+        return {"measured": "not on the leaderboard yet"}
+    board = f"{len(settings)} settings of [the leaderboard](../../results/leaderboard/README.md)"
+    scope = f"(Fashion-MNIST and MNIST, MLP with dropout 0.5, FedAvg, {settings[0][2]['seeds']} seeds)"
+    if name == "random":
+        return {"measured": f"the baseline in all {board} {scope}"}
+    ratios = sorted(_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings)
+    shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
+    titles = {
+        verdict: [title for _, title, row, _ in settings if row["last_rounds_accuracy_verdict"] == verdict]
+        for verdict in ("better", "worse")
+    }
+    found = {
+        "megabytes": f"{' to '.join(shown)} times those of random selection, down and up",
+        "better than random": _by_data_set(titles["better"]) or "in no setting",
+    }
+    if titles["worse"]:
+        found["worse than random"] = _by_data_set(titles["worse"])
+    counts = f"better in {len(titles['better'])} and worse in {len(titles['worse'])} of {board} {scope}"
+    for row in _read(root / "results" / "leaderboard" / "across_fashion-mnist_and_mnist.csv"):
+        if row["row"] == name:
+            iqm, low, high = (float(row[f"last_rounds_accuracy_{column}"]) for column in ("iqm", "low", "high"))
+            counts = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}, interquartile mean); {counts}"
+    return found | {"measured": counts}
 
 
-_STUDIES = ("tuned-", "information")  # of other numbers than the usual ones, or under other conditions
+def _by_data_set(titles: list[str]) -> str:
+    """Return titles such as "MNIST, Dirichlet 0.2" grouped by their data set."""
+    groups: dict[str, list[str]] = {}
+    for title in titles:
+        data, _, partition = title.partition(", ")
+        groups.setdefault(data, []).append(partition)
+    return "; ".join(f"{data}: {', '.join(partitions)}" for data, partitions in groups.items())
 
 
-def _leaderboard(root: Path, name: str) -> str:
-    """Return what the leaderboard has of a strategy; nothing before it is there."""
-    lines = []
+def _settings(root: Path, name: str) -> Iterator[tuple[Path, str, dict[str, str], dict[str, str]]]:
+    """Yield the leaderboard's settings under FedAvg: folder, title, the strategy's row, and random selection's."""
     for path in sorted((root / "results" / "leaderboard").glob("*/table.csv")):
         if path.parent.name.startswith(_STUDIES):
             continue
-        for row in _read(path):
-            if row["algo"] == name:
-                setting = f"[{path.parent.name}](../../results/leaderboard/{path.parent.name}/README.md)"
-                cells = [setting, row["optimizer"] or "fedavg", row["seeds"]]
-                cells += [
-                    _at_least(row, column) + _number(row, column, digits) for column, (_, digits) in _BOARD.items()
-                ]
-                lines.append("| " + " | ".join([*cells, row.get("last_rounds_accuracy_verdict", "")]) + " |")
+        rows = {row["algo"]: row for row in _read(path) if row["optimizer"] in ("", "fedavg")}
+        if name in rows:
+            yield path.parent, _title(path.parent), rows[name], rows["random"]
+
+
+def _title(folder: Path) -> str:
+    """Return a setting's title: the first line of its page."""
+    page = folder / "README.md"
+    if not page.is_file():
+        return folder.name
+    with page.open(encoding="utf-8") as file:
+        title = file.readline().strip("# \n").partition(" (`")[0]
+    return title.replace(" a client", " per client")
+
+
+def _megabytes(row: dict[str, str]) -> float:
+    return float(row["megabytes_down"]) + float(row["megabytes_up"])
+
+
+def _leaderboard(root: Path, name: str) -> str:
+    """Return the leaderboard's table for a strategy under FedAvg; nothing if it has no row there."""
+    lines, seeds = [], ""
+    for folder, title, row, _ in _settings(root, name):
+        seeds = row["seeds"]
+        found = [
+            pair
+            for pair in _read(folder / "pairs.csv")
+            if (pair["measure"], pair["row"], pair["baseline"]) == ("last_rounds_accuracy", row["row"], "random")
+        ]
+        lead = "".join(f"{float(p['difference']):+.3f} ({float(p['low']):+.3f} to {float(p['high']):+.3f})" for p in found)
+        verdicts = [
+            row.get(f"{one}_verdict", "") for one in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
+        ]
+        link = f"[{title}](../../results/leaderboard/{folder.name}/README.md)"
+        lines.append([link, _number(row, "last_rounds_accuracy", 3), lead, *verdicts])
     if not lines:
         return ""
-    heads = ["setting", "optimizer", "seeds", *(head for head, _ in _BOARD.values()), "against random"]
-    table = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines]
-    about = (
-        "**The leaderboard** ([all of it](../../results/leaderboard/README.md)), mean ± standard deviation over seeds "
-        "(≥: some seed misses the target and counts all rounds). The last column compares the accuracy with random "
-        "selection's under the same optimizer. It also covers tuned strategies, unavailable clients and lost reports:"
-    )
-    return about + "\n\n" + "\n".join(table)
+    heads = ["setting", "accuracy", "difference to random", "verdict", "verdict at equal megabytes"]
+    about = f"Accuracy of the last 10 rounds under FedAvg, mean ± standard deviation over {seeds} seeds"
+    if name == "random":
+        heads, lines, about = heads[:2], [line[:2] for line in lines], f"{about}:"
+    else:
+        about += ", and the paired difference with its interval ([statistics](../statistics.md)):"
+    lines = ["| " + " | ".join(line) + " |" for line in lines]
+    return "\n".join([about, "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines])
 
 
-def _at_least(row: dict[str, str], column: str) -> str:
-    """Return the sign of a mean in which seeds that do not arrive count what they have had."""
-    return f"{row['at_least']}\u00a0" if column.endswith("_to_target") and row.get("at_least") else ""
+_MORE = {  # a file with a row per strategy -> what it compares
+    "leaderboard/no-dropout-fmnist-1spc/table.csv": "without dropout",
+    "fmnist_eleven/comparison.csv": "500 rounds of Fashion-MNIST",
+    "optimizers/comparison.csv": "five optimizers",
+    "absence/available_1.csv": "unavailable clients",
+}
 
 
-def _table(rows: list[dict[str, str]]) -> str:
-    under = any(row.get("optimizer") for row in rows)
-    heads = ["setting", *(["optimizer"] if under else []), "seeds", *(head for head, _ in _COLUMNS.values())]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    for row in rows:
-        target = f" (target {row['target_accuracy']})" if row.get("target_accuracy") else ""
-        cells = [f"`{row['setting']}`{target}", *([row["optimizer"]] if under else []), row["seeds"]]
-        cells += [_number(row, column, digits) for column, (_, digits) in _COLUMNS.items()]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+def _more(root: Path, name: str) -> str:
+    """Return links to other results in which a strategy occurs."""
+    links = [
+        f"[{about}](../../results/{Path(file).parent}/README.md)"
+        for file, about in _MORE.items()
+        if any(row["algo"] == name for row in _read(root / "results" / file))
+    ]
+    return f"More results: {', '.join(links)}." if links else ""
 
 
 def _number(row: dict[str, str], column: str, digits: int) -> str:
@@ -97,27 +136,16 @@ def _number(row: dict[str, str], column: str, digits: int) -> str:
     return f"{float(mean):.{digits}f}\u00a0±\u00a0{float(row[f'{column}_sd']):.{digits}f}" if mean else ""
 
 
-def _absence(root: Path, name: str) -> str:
-    lines = []
-    for share in ("1", "0.7", "0.5"):
-        for row in _read(root / "results" / "absence" / f"available_{share}.csv"):
-            if row["algo"] == name:
-                accuracy, gemd = _number(row, "last_rounds_accuracy", 3), _number(row, "gemd", 2)
-                lines.append(f"| {float(share):.0%} | {accuracy} | {gemd} |")
-    if not lines:
-        return ""
-    head = "| clients that can be reached | accuracy of the last 10 rounds | GEMD of the cohorts |\n|---|---|---|\n"
-    return "**Where clients are away** ([absence](../../results/absence/README.md)):\n\n" + head + "\n".join(lines)
-
-
 def _selection_cost(root: Path, name: str) -> str:
     found = json.loads((root / "results" / "selection_cost.json").read_text(encoding="utf-8"))
     cases = [case for case in found["cases"] if case["algo"] == name and "milliseconds_per_round" in case]
     if not cases:
         return ""
     times = ", ".join(f"{case['milliseconds_per_round']:.1f} ms for {case['num_clients']:,} clients" for case in cases)
-    return f"**What selection itself takes a round**, on two CPU cores ([selection_cost.json]" \
-           f"(../../results/selection_cost.json)): {times}."  # fmt: skip
+    return (
+        f"The selection itself takes per round, on two CPU cores: {times} "
+        "([selection_cost.json](../../results/selection_cost.json))."
+    )
 
 
 def _read(path: Path) -> list[dict[str, str]]:
@@ -125,21 +153,3 @@ def _read(path: Path) -> list[dict[str, str]]:
         return []
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def grid(root: Path, folder: str) -> str:
-    """Return a table a setting of all strategies in a committed comparison."""
-    rows = _read(root / "results" / folder / "comparison.csv")
-    heads = ["strategy", *(head for head, _ in _COLUMNS.values()), "MB down in all", "MB up in all"]
-    parts = []
-    for setting in dict.fromkeys(row["setting"] for row in rows):
-        here = [row for row in rows if row["setting"] == setting]
-        parts += [f"**`{setting}`**, target {here[0]['target_accuracy']}:", ""]
-        parts += ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-        for row in here:
-            cells = [f"[`{row['algo']}`](strategies/{row['algo']}.md)"]
-            cells += [_number(row, column, digits) for column, (_, digits) in _COLUMNS.items()]
-            cells += [f"{float(row[f'megabytes_{way}_mean']):,.0f}" for way in ("down", "up")]
-            parts.append("| " + " | ".join(cells) + " |")
-        parts.append("")
-    return "\n".join(parts)

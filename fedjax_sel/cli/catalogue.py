@@ -152,7 +152,7 @@ _TIMING = (
 )
 _AVAILABILITY = (
     "--available also takes a fraction of the clients, redrawn each round, or a file of 0 and 1, clients x rounds "
-    "(docs/reliability.md)."
+    "(docs/availability.md)."
 )
 _DATASETS = {
     "digits": Item("8x8 digits, 1,797 images, bundled with scikit-learn (the default); no download."),

@@ -263,7 +263,7 @@ class SelectionConfig:
     available: Available = _setting(
         "1",
         "available clients: a fraction of all clients, redrawn each round; a file of 0 and 1, clients x rounds; or a "
-        "mode: markov, daily, label, size, speed (docs/reliability.md); FedCor degrades below 1 (results/absence)",
+        "mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
     )
     available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
     report_failure_rate: Fraction = _setting(0.0, "fraction of selected clients whose report is lost")

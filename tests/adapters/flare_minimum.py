@@ -1,6 +1,6 @@
-"""What docs/other_frameworks.md uses of NVIDIA FLARE, as its documentation describes it, and no more.
+"""What examples/nvflare_controller.py uses of NVIDIA FLARE, as its documentation describes it, and no more.
 
-It stands in for the package so that the page's controller can run in this process. It is not FLARE: nothing is sent.
+It stands in for the package so that the controller can run in this process. It is not FLARE: nothing is sent.
 """
 
 import dataclasses

@@ -41,7 +41,7 @@ def check_readme(names):
     assert names["ours"].ledger.bytes_down.sum() > names["uniform"].ledger.bytes_down.sum()
 
 
-def check_first_hour(names):
+def check_tutorial(names):
     assert names["result"].test_accuracy.shape == (3, 30) and names["found"].verdict == "too few seeds"
     assert names["ledger"].models_down[0, 0] == 50 and (names["ledger"].models_down[0, 1:] == 10).all()
 
@@ -55,7 +55,7 @@ def check_information(names):
 
 CHECKS = {
     "README.md": check_readme,
-    "docs/first_hour.md": check_first_hour,
+    "docs/tutorial.md": check_tutorial,
     "docs/information_and_cost.md": check_information,
     "docs/statistics.md": lambda names: names["comparison"].verdict == "better" or pytest.fail("the page says: better"),
     "docs/coming_from.md": lambda names: np.testing.assert_array_equal(names["result"].test_accuracy.shape, (1, 10)),

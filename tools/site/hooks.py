@@ -55,6 +55,8 @@ def _existing(entries: list, folder: Path) -> list:
         if isinstance(target, list):
             below = _existing(target, folder)
             kept += [{title: below}] if below else []
-        elif target == "contributing.md" or any((place / target).is_file() for place in (folder, ROOT)):
+        elif target in ("contributing.md", "changelog.md") or any(
+            (place / target).is_file() for place in (folder, ROOT)
+        ):
             kept.append({title: target})
     return kept

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import fedjax_sel
 
-_ELSEWHERE = {"Dataset": "values", "Experiment": "values", "Selector": "selector"}  # name -> page; default: running
+_ELSEWHERE = {"Dataset": "values", "Selector": "selector"}  # name -> page; default: running
+_FIRST = ("run", "Config", "Experiment", "Result")
 
 
 def overview(root: Path) -> str:
     """Return a table of all public names with the first sentence of their docstrings."""
     lines = ["| name | description |", "|---|---|"]
-    for name in fedjax_sel.__all__:
+    for name in _ordered():
         if name == "__version__":
             lines.append("| `__version__` | The version, a string. |")
             continue
@@ -21,7 +22,16 @@ def overview(root: Path) -> str:
 
 
 def entries(root: Path) -> str:
-    """Return the mkdocstrings directives of the `running` page: functions first, then classes."""
-    names = [name for name in fedjax_sel.__all__ if name != "__version__" and name not in _ELSEWHERE]
-    names.sort(key=lambda name: (inspect.isclass(getattr(fedjax_sel, name)), name.endswith("Error")))
-    return "\n".join(f"::: fedjax_sel.{name}" for name in names)
+    """Return the mkdocstrings directives of the `running` page."""
+    return "\n".join(
+        f"::: fedjax_sel.{name}" for name in _ordered() if name != "__version__" and name not in _ELSEWHERE
+    )
+
+
+def _ordered() -> list[str]:
+    """Return the public names: the four that every script uses, other functions, classes, errors."""
+    rest = sorted(
+        (name for name in fedjax_sel.__all__ if name not in _FIRST),
+        key=lambda name: (inspect.isclass(getattr(fedjax_sel, name)), name.endswith("Error"), name == "__version__"),
+    )
+    return [*_FIRST, *rest]

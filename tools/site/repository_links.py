@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 _LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?(?=\))")
+_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[ \t]*$", re.DOTALL | re.MULTILINE)
 _PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 _COPIED = {".csv", ".json", ".md", ".png", ".svg", ".html"}  # from results/
@@ -32,7 +33,7 @@ def targets(root: Path) -> dict[str, str]:
     found |= {name: page for name, page in _PAGES.items() if page != "index.md"}
     waiting = [*sorted((root / "docs").rglob("*.md")), *(root / name for name in found if name.endswith(".md"))]
     for page in waiting:  # the list grows inside the loop
-        for match in _LINK.finditer(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+        for match in _LINK.finditer(_COMMENT.sub("", _FENCE.sub("", page.read_text(encoding="utf-8")))):
             path = _inside(root, page, match[1])
             if path is None:
                 raise ValueError(f"{page.relative_to(root)} links to {match[1]}, which does not exist")

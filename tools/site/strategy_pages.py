@@ -85,8 +85,7 @@ def buys(root: Path, name: str) -> str:
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
-            "\n\nThese parameters change what it buys:\n\n| parameter | sends beyond training |\n|---|---|\n"
-            + changed
+            "\n\nThese parameters change what it buys:\n\n| parameter | sends beyond training |\n|---|---|\n" + changed
         )
     return f"{text}\n\n[Symbols](index.md#symbols)."
 

@@ -91,7 +91,9 @@ def _leaderboard(root: Path, name: str) -> str:
             for pair in _read(folder / "pairs.csv")
             if (pair["measure"], pair["row"], pair["baseline"]) == ("last_rounds_accuracy", row["row"], "random")
         ]
-        lead = "".join(f"{float(p['difference']):+.3f} ({float(p['low']):+.3f} to {float(p['high']):+.3f})" for p in found)
+        lead = "".join(
+            f"{float(p['difference']):+.3f} ({float(p['low']):+.3f} to {float(p['high']):+.3f})" for p in found
+        )
         verdicts = [
             row.get(f"{one}_verdict", "") for one in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
         ]

@@ -5,7 +5,7 @@
 
     app = client_app(make_client)                                            # the ClientApp
 
-docs/flower.md shows both sides. The first access to one of these names imports Flower.
+docs/selector.md shows both sides. The first access to one of these names imports Flower.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -126,7 +126,7 @@ def parameters(root: Path, name: str) -> str:
         of = _VARIANTS[name]
         same = _parameter_rows(of)
         rows = {parameter: row for parameter, row in rows.items() if row != same[parameter]}
-        about = f"All other parameters are [those of `{of}`]({of}.md#parameters), with the same defaults. {about}"
+        about = f"All other parameters and defaults are [`{of}`'s]({of}.md#parameters). {about}"
     lines = ["| parameter | default | meaning |", "|---|---|---|"]
     return "\n".join([*lines, *rows.values()]) + f"\n\n{about}"
 
@@ -180,7 +180,7 @@ def presets(root: Path, name: str) -> str:
         if changed:
             lines.append(_row([f"`{other}`", f"as `{base}`, with {', '.join(changed)}"]))
     if of:
-        return "\n".join(lines) + f"\n\nThe other presets are [those of `{of}`]({of}.md#the-presets-numbers)."
+        return "\n".join(lines) + f"\n\nThe other presets are [`{of}`'s]({of}.md#the-presets-numbers)."
     own = [f"`{field}={columns[usual][field]}`" for field in columns[usual] if field not in strategies.parameters(name)]
     return "\n".join(lines) + (f"\n\nOnly presets set these numbers; `{usual}` has {', '.join(own)}." if own else "")
 

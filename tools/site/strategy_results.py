@@ -35,7 +35,7 @@ def in_short(root: Path, name: str) -> dict[str, str]:
         for verdict in ("better", "worse")
     }
     found = {
-        "megabytes": f"{' to '.join(shown)} times those of random selection, down and up",
+        "megabytes": f"{' to '.join(shown)} times random selection's, down and up",
         "better than random": _by_data_set(titles["better"]) or "in no setting",
     }
     if titles["worse"]:

@@ -35,7 +35,7 @@ class Clock(NamedTuple):
     """Static configuration of the simulated time."""
 
     jitter: float  # standard deviation of the logarithm of a client's factor in a round; 0: none
-    num_reports: int  # K: the first K reports count
+    num_reports: int  # the first K reports count; all reports of a cohort of random size
     server_seconds: float  # duration of the server's own work per round
 
 

@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "models": BOTTOM,
     "devices": BOTTOM | {"data"},
     "strategies": BOTTOM | {"numerics"},
-    "training": BOTTOM | {"data", "models", "tasks"},
+    "training": BOTTOM | {"data", "models", "numerics", "tasks"},
     "experiment": BOTTOM | {"config", "data", "devices", "models", "strategies", "tasks", "timing", "training"},
     "simulation": BOTTOM
     | {"data", "devices", "experiment", "metrics", "models", "numerics", "strategies", "tasks", "timing", "training"},

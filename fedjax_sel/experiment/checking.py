@@ -284,10 +284,6 @@ def check(experiment: Experiment) -> Checked:
     devices.check_that_jax_starts()
     if config.model.precision == "tf32" and jax.default_backend() == "cpu":
         raise UserError("--precision: CPUs have no 'tf32' multiplications; choose float32 or bfloat16")
-    if config.run.mesh is not None:
-        shape = parsing.mesh_shape(config.run.mesh)
-        together = config.run.seeds_at_once or len(config.run.seeds)
-        devices.check_shape(shape, together, config.cohort_size, len(jax.devices()))
     strategy = experiment.strategy
     if strategy is None:
         strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -304,6 +300,15 @@ def check(experiment: Experiment) -> Checked:
     shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
     contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+    if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
+        raise UserError(
+            f"--over-select: {strategy.name} selects a random number of clients, so the number of reports to wait for "
+            "is unknown; leave it out, or limit the round with --deadline"
+        )
+    if config.run.mesh is not None:
+        mesh, together = parsing.mesh_shape(config.run.mesh), config.run.seeds_at_once or len(config.run.seeds)
+        places = strategy.num_places(config.partition.num_clients, config.cohort_size)
+        devices.check_shape(mesh, together, places, len(jax.devices()))
     if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "

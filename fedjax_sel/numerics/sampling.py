@@ -1,5 +1,6 @@
 """Sampling and order statistics that never depend on client order."""
 
+import math
 from collections.abc import Sequence
 
 import jax
@@ -245,6 +246,64 @@ def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     block = jax.random.categorical(key_block, jnp.log(blocks.sum(axis=1)), shape=(k,))
     item = jax.random.categorical(key_item, jnp.log(blocks[block]), axis=1)
     return (block * _BLOCK + item).astype(jnp.int32)
+
+
+REDRAWS = 16
+"""The largest number of times that `independent` draws again."""
+
+
+def independent_places(num_items: int, expected: int) -> int:
+    """Return the places for K independent draws on average: min(N, K + 4 sqrt(K)), rounded up; see `independent`."""
+    return min(num_items, math.ceil(expected + 4 * math.sqrt(expected)))
+
+
+def independent(key: jax.Array, probabilities: jax.Array, num_places: int) -> tuple[jax.Array, jax.Array]:
+    """Draw each item independently with its own probability, and draw again while the places do not suffice.
+
+    This is the law of independent draws, given at most M items. Let the probabilities p sum to at most K, and M be
+    `independent_places`. Then d = e^-K (e K / M)^M bounds the probability of at least M items (Chernoff): 0.018 at
+    K = 1, 0.0022 at K = 10, 0.0009 at K = 100. A draw is repeated with a probability of at most d, which also bounds
+    the distance of the two laws in total variation. Item i is drawn with a probability between (1 - d) p_i and p_i.
+    After `REDRAWS` repetitions, with probability below 1e-27, the first M items are kept.
+
+    Args:
+        key: random key, consumed.
+        probabilities: inclusion probabilities, float32 [N]; 0 for unavailable items.
+        num_places: number of places M, at most N.
+
+    Returns:
+        The items, int32 [M], and the mask of the places that hold one, bool [M].
+    """
+    num_items = probabilities.shape[0]
+
+    def draw(number: jax.Array | int) -> jax.Array:
+        high, low = jax.random.uniform(jax.random.fold_in(key, number), (2, num_items))
+        # 46 bits below one half: 23 bits would draw an item of probability 1e-9 a hundred times too often.
+        return jnp.where(high < 0.5, high + 2.0**-23 * low, high) < probabilities
+
+    def exceeds(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        number, drawn = state
+        return (drawn.sum() > num_places) & (number < REDRAWS)
+
+    def redraw(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return state[0] + 1, draw(state[0] + 1)
+
+    drawn = draw(0)
+    if num_places < num_items:
+        _, drawn = lax.while_loop(exceeds, redraw, (jnp.int32(0), drawn))
+    ids = jnp.nonzero(drawn, size=num_places, fill_value=0)[0].astype(jnp.int32)
+    return ids, jnp.arange(num_places) < drawn.sum()
+
+
+def inverse_probability_weights(shares: jax.Array, inclusion: jax.Array, mask: jax.Array) -> jax.Array:
+    """Return the Horvitz-Thompson weights, float32 [M]: the sum over the drawn items is unbiased for that over all.
+
+    Args:
+        shares: weight of each item in the sum over all items, float32 [M].
+        inclusion: expected number of draws of each item, float32 [M].
+        mask: places that hold an item, bool [M]; the others have weight zero.
+    """
+    return jnp.where(mask, shares / inclusion, 0.0)
 
 
 def first_occurrence(ids: jax.Array) -> jax.Array:

@@ -302,8 +302,10 @@ def _cohorts(path: Path, config: Config) -> np.ndarray:
         found = files.read_array(path / COHORTS, run_files.MOST_BYTES)
     except ValueError as error:
         raise ValueError(f"{COHORTS}: {error}") from error
-    expected = len(config.run.seeds), config.cohort_size
-    if found.ndim != 3 or found.dtype != np.int32 or (len(found), found.shape[2]) != expected:
+    # A strategy whose cohort size is random has more places than K.
+    if found.ndim != 3 or found.dtype != np.int32 or len(found) != len(config.run.seeds):
+        raise ValueError(f"{COHORTS} was changed")
+    if found.shape[2] < config.cohort_size:
         raise ValueError(f"{COHORTS} was changed")
     return found
 

@@ -150,7 +150,7 @@ def so_far(path: Path) -> tuple[Result, int]:
         with contextlib.suppress(FileNotFoundError):
             cohorts = files.read_array(path / COHORTS, run_files.MOST_BYTES)
         rounds = max((text.count("\n") - 1) // seeds, 0)
-        missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), selected), -1, np.int32)
+        missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), *cohorts.shape[2:]), -1, np.int32)
         result = _parsed(path, config, checkpoint.newest(path), text, np.concatenate([cohorts, missing], axis=1))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: the run cannot be read ({error}); restore its files, or leave it out") from error

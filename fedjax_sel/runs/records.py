@@ -37,7 +37,8 @@ class Result:
             (FL-DP3S Eq. 15), NaN without reports. The task's other test measures follow. With `--timing`, the last
             column is `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
             `result.test_accuracy`.
-        cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training.
+        cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
+            random has more than K slots.
         ledger: communication and computation counts.
         elapsed_seconds: wall-clock seconds since the first round, [rounds], without the rounds a killed process lost.
         stopped_by: the number of the signal that stopped the run; 0 if none did. A run whose signal arrived during

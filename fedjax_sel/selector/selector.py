@@ -184,7 +184,7 @@ def arrange(
         if values[name] is None:
             raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
     seats = np.array([chosen[int(place)] for place in places], int)
-    k = terms.size.num_selected
+    k = terms.num_places
 
     def in_places(rows: np.ndarray) -> np.ndarray:
         table = np.zeros((k, *rows.shape[1:]), rows.dtype)
@@ -281,7 +281,7 @@ class Selector:
         Args:
             strategy: a name, a name with parameters such as "pow_d[num_candidates=8]", or a `Strategy`.
             num_clients: number of clients, N.
-            num_selected: cohort size, K.
+            num_selected: cohort size, K; for a strategy whose cohort size is random, its mean.
             num_rounds: number of rounds, T.
             sizes: training examples per client, integers [N] in the order of `clients`, or a mapping from name.
             all_sizes: training and held-out examples per client, as `sizes`; None: no client holds examples out.
@@ -402,7 +402,8 @@ class Selector:
         Returns:
             Names of the cohort, at most K, and its aggregation weights, float32; None if the strategy leaves them to
             the server. The cohort has fewer than K clients if candidates did not answer, or if the strategy draws with
-            replacement.
+            replacement. If the strategy's cohort size is random, the cohort may be larger than K, or empty, and the
+            weights sum to one only on average: add the weighted updates without dividing by the sum.
 
         Raises:
             UserError: a fact is still due, a name is unknown, or fewer than K clients are available.

@@ -310,7 +310,7 @@ class Hooks:
 
     def outcome_reads(self, state: Any, info: Information) -> Outcome:
         """Return an Outcome of Booleans, True for the fields that `update` reads; `metrics` is None if not bought."""
-        k = self.size.num_selected
+        k = self.strategy.num_places(self.size.num_clients, self.size.num_selected)
 
         def shape(*axes: int, dtype: Any = jnp.float32) -> Any:
             return jax.ShapeDtypeStruct(axes, dtype)
@@ -393,6 +393,11 @@ class Terms(NamedTuple):
     seed: int
     model: ModelShapes
     has_clock: bool
+
+    @property
+    def num_places(self) -> int:
+        """Number of places of a Selection."""
+        return self.strategy.num_places(self.size.num_clients, self.size.num_selected)
 
     def identity(self) -> dict[str, Any]:
         """Return the configuration that a saved file must match, as JSON."""

@@ -2,7 +2,8 @@
 
 A round has up to three exchanges in sequence: all clients answer, the candidates answer, and the cohort trains. The
 first two last until the slowest queried client has answered. The third ends with the K-th report; if fewer arrive, it
-ends at the deadline, or without one when the slowest client would have reported.
+ends at the deadline, or without one when the slowest client would have reported. If the cohort size is random, all
+selected clients take the place of the K-th report, and over-selection is rejected.
 
 A client receives the round's model once, and does the same work once per round, as in the ledger. In an exchange it
 spends its latency, then downloads, computes and uploads. All times are float32 seconds. Shapes: S replicates, N

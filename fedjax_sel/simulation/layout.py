@@ -45,7 +45,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
     test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
-    mesh = devices.make_mesh(seeds_at_once, config.cohort_size, test_blocks, wanted)
+    mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.reachable)
@@ -57,6 +57,11 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
         present: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
         federation = federation._replace(present=present)
     return Layout(federation, plan, seeds_at_once)
+
+
+def num_places(problem: Problem) -> int:
+    """Return the number of places of a cohort."""
+    return problem.strategy.num_places(problem.config.partition.num_clients, problem.config.cohort_size)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
@@ -92,15 +97,17 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     work = schedule.plan(train_sizes, training.batch_size, training.local_steps, training.epochs, training.full_batch)
     on_cpu = jax.default_backend() == "cpu"
     groups, devices_of_a_group = mesh.devices.shape
+    places = num_places(problem)
     at_once = config.run.cohort_batch
     if at_once is None:
-        share = -(-seeds_at_once // groups * config.cohort_size // devices_of_a_group)
+        share = -(-seeds_at_once // groups * places // devices_of_a_group)
         fits = (
             share * problem.model.size * BYTES_PER_FLOAT <= CPU_CACHE_BYTES
             and share * work.batch_size <= problem.model.cpu_block
         )
         # Clients that train one after another need no padding to the longest.
         at_once = 1 if on_cpu and not (fits and work.equal_steps is not None) else 0
+    num_reports = config.selection.num_selected if problem.strategy.max_selected is None else places
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = problem.optimizers
     trainer = client.Trainer(
@@ -127,9 +134,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.cohort_size,
-        clock=None
-        if problem.law is None
-        else Clock(problem.law.jitter, config.selection.num_selected, config.timing.server_seconds),
+        num_places=places,
+        clock=None if problem.law is None else Clock(problem.law.jitter, num_reports, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,

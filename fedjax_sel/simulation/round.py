@@ -1,7 +1,7 @@
 """One round from top to bottom: select a cohort, train it, aggregate, learn, record.
 
 A round is a pure function (carry, round number) -> (carry, records) over all replicates at once. Nothing in it touches
-the host. Shapes: S replicates, N clients, K selected clients.
+the host. Shapes: S replicates, N clients, K places of a cohort.
 """
 
 from collections.abc import Callable

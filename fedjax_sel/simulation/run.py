@@ -324,7 +324,7 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     carry = shapes_of_group(problem, laid_out)
     images = devices.of_arrays(federation) - devices.of_arrays(tables)
     groups, share = plan.mesh.devices.shape
-    cohort = seeds_at_once // groups * plan.num_selected
+    cohort = seeds_at_once // groups * plan.num_places
     jobs = -(-cohort // share)
     together = min(plan.clients_at_once or jobs, jobs)
     model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT

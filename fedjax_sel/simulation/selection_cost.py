@@ -4,7 +4,7 @@ A round here is `observe`, `candidates`, `select` and `update`, on random facts 
 arrive on the strategy's schedule, with the ages that they have in a run, so work that is due in some rounds only counts
 in proportion. The device layout is that of a run: if several devices share a seed's clients, all of them select.
 
-Shapes: S replicates, N clients, K selected.
+Shapes: S replicates, N clients, K places of a cohort.
 """
 
 import time
@@ -40,10 +40,15 @@ class Setting(NamedTuple):
     strategy: Strategy
     model: Model
     num_classes: int  # C
-    num_selected: int  # K
+    num_selected: int
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
     available: float | None = None  # probability that a client is available; None: all are, and no mask is passed
+
+    @property
+    def num_places(self) -> int:
+        """Number of places of a cohort, K."""
+        return self.strategy.num_places(self.sizes.shape[1], self.num_selected)
 
 
 class Cost(NamedTuple):
@@ -106,7 +111,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     state_bytes, fact_bytes = devices.of_arrays(carry.state), devices.of_arrays(carry.info)
     _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
-    mesh = devices.make_mesh(len(setting.sizes), setting.num_selected, num_blocks=1)
+    mesh = devices.make_mesh(len(setting.sizes), setting.num_places, num_blocks=1)
     per_seed = devices.PER_SEED
     rounds = devices.over_seeds(mesh, partial(_rounds, setting), (per_seed, devices.WHOLE, per_seed), per_seed)
     program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
@@ -156,7 +161,7 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
     shapes = jax.eval_shape(model.init, key).trained
     leaves, structure = jax.tree.flatten(shapes)
     updates = [
-        0.01 * jax.random.normal(key, (num_replicates, setting.num_selected, *leaf.shape), jnp.float32)
+        0.01 * jax.random.normal(key, (num_replicates, setting.num_places, *leaf.shape), jnp.float32)
         for key, leaf in zip(jax.random.split(key_updates, len(leaves)), leaves)
     ]
     stubs = _Stubs(jax.random.split(key_rounds, num_replicates), facts, jax.tree.unflatten(structure, updates))
@@ -198,9 +203,9 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     )
     selection_state = protocol.query_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
-    losses = jax.random.uniform(keys[4], (2, setting.num_selected))
-    step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_selected,), bool)
-    metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_selected,), 0.1)
+    losses = jax.random.uniform(keys[4], (2, setting.num_places))
+    step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_places,), bool)
+    metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_places,), 0.1)
     if any(request.kind == "server_metrics" for request in strategy.requests):
         before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
         metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))

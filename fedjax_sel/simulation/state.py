@@ -84,7 +84,7 @@ def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
 
 
 # Fatal errors of a round are detected on the device and reach the host with its records. Shapes: S replicates, N
-# clients, K selected, d candidates.
+# clients, K places of a cohort, d candidates.
 class UncheckedIds(NamedTuple):
     """Client IDs of a round exactly as the strategy returned them."""
 
@@ -142,6 +142,7 @@ class Plan(NamedTuple):
     available: float | None  # probability that a client is available in a round; None: the federation has a table
     report_failure_rate: float  # probability that a report never reaches the server
     num_selected: int  # clients that the strategy selects: K, or more with over-selection
+    num_places: int  # places of a cohort: `num_selected`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)

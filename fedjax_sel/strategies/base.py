@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.facts import (
     ALL,
@@ -23,7 +25,8 @@ from fedjax_sel.strategies.facts import (
     rounds,
 )
 
-# Shapes: N clients, K selected, C classes, P parameters of the model.
+# Shapes: N clients, K selected, C classes, P parameters of the model. If a strategy declares `max_selected`, its value
+# replaces K in the shapes of a Selection and an Outcome.
 Path = tuple[Any, ...]  # keys from the top of a pytree to a leaf, such as ("Dense_1", "bias")
 
 
@@ -109,7 +112,7 @@ __all__ = [
     "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
     "Env", "Evaluation", "Fact", "Information", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
     "ServerMetrics", "State", "Static", "Strategy", "UndeclaredFactError", "always", "at_start", "every",
-    "keep_state", "rounds",
+    "independent_selection", "keep_state", "rounds",
 ]  # fmt: skip
 
 State = Any  # a pytree; its structure and shapes never change during a run
@@ -248,6 +251,27 @@ class Outcome(NamedTuple):
     seconds: Any = None  # from the model's dispatch to the client's report, float32 [K]; None without a clock
 
 
+def independent_selection(
+    key: jax.Array, probabilities: jax.Array, importance: jax.Array, num_places: int, available: jax.Array | None
+) -> Selection:
+    """Draw every client independently; a cohort of random size whose weights make the average unbiased.
+
+    The weight of a client is p_k over its probability, with p_k relative to the available clients. The weights sum to
+    one on average. `sampling.independent` bounds the effect of the limited number of places.
+
+    Args:
+        key: random key, consumed.
+        probabilities: inclusion probabilities, float32 [N]; 0 for unavailable clients.
+        importance: p_k, float32 [N].
+        num_places: the value of `max_selected`.
+        available: availability, bool [N]; None: all.
+    """
+    ids, mask = sampling.independent(key, probabilities, num_places)
+    reachable = importance if available is None else jnp.where(available, importance, 0.0)
+    shares = reachable[ids] / reachable.sum()
+    return Selection(ids, sampling.inverse_probability_weights(shares, probabilities[ids], mask), mask)
+
+
 def keep_state(state: State, *_: Any) -> State:
     """Return the state unchanged: the default `prepare`, `observe` and `update`."""
     return state
@@ -276,6 +300,10 @@ class Strategy(NamedTuple):
         inclusion: (state, info, round, available) -> expected number of times that `select` names each client,
             float32 [N], positive for every client that can be selected. Returns None if it is unknown for this
             `available`. Only the aggregation rule `unbiased` uses it. None if the law has no closed form.
+        max_selected: (N, K) -> largest cohort, an integer from K to N, for a strategy whose cohort size is random. A
+            Selection then has that many places, and the mask marks the selected clients. Memory and time follow the
+            places; the ledger bills the selected clients. For independent draws of K clients on average, use
+            `sampling.independent_places`, which is min(N, K + 4 sqrt(K)), rounded up. None: K clients.
     """
 
     name: str
@@ -288,6 +316,11 @@ class Strategy(NamedTuple):
     candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
     observe: Callable[[State, Information, jax.Array, jax.Array | None], State] = keep_state
     inclusion: Callable[[State, Information, jax.Array, jax.Array | None], jax.Array | None] | None = None
+    max_selected: Callable[[int, int], int] | None = None
+
+    def num_places(self, num_clients: int, num_selected: int) -> int:
+        """Return the number of places of a Selection: K, or the value of `max_selected`."""
+        return num_selected if self.max_selected is None else self.max_selected(num_clients, num_selected)
 
 
 def check(strategy: Strategy, holdout: float, server_validation: float) -> None:

@@ -54,9 +54,24 @@ def explained(name: str) -> Iterator[None]:
         raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
 
 
-def selection(answer: Any, num_selected: int) -> None:
-    """Check that `select` returns (shapes of) a Selection with the right shapes and dtypes."""
-    k = num_selected
+def num_places(strategy: Strategy, num_clients: int, num_selected: int) -> int:
+    """Return the number of places of a Selection, after checking `max_selected`."""
+    with explained("max_selected"):
+        count = strategy.num_places(num_clients, num_selected)
+    if not isinstance(count, int) or not num_selected <= count <= num_clients:
+        raise BrokenContractError(
+            f"`max_selected` returns {count!r} for N = {num_clients} and K = {num_selected}; return an integer from K "
+            "to N"
+        )
+    return count
+
+
+def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
+    """Check that `select` returns (shapes of) a Selection with the right shapes and dtypes.
+
+    It has `num_places`: K, or the value of `max_selected` if the cohort size `is_random`.
+    """
+    k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
     is_selection(answer)
     fields: dict[str, Any] = answer._asdict()
     for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
@@ -64,10 +79,12 @@ def selection(answer: Any, num_selected: int) -> None:
         if leaf is None:
             if name == "weights":
                 continue
-            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with K = {k}")
+            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with {meaning}")
         if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
             actual = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
-            raise BrokenContractError(f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with K = {k}")
+            raise BrokenContractError(
+                f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with {meaning}"
+            )
 
 
 def is_selection(answer: Any) -> None:
@@ -158,6 +175,7 @@ def traced(
     has_clock: bool = False,
 ) -> dict[str, Hook]:
     """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
+    places = num_places(strategy, num_clients, num_selected)
     sizes = _shape((num_clients,), jnp.int32)
 
     def init(key, sizes):
@@ -171,8 +189,8 @@ def traced(
     available = None if everyone_available else _shape((num_clients,), jnp.bool_)
     arguments = (strategy, key, state, info, available)
     answer = trace("select", hooks(*arguments, None, None)["select"])
-    selection(answer, num_selected)
-    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, num_selected, has_clock))}
+    selection(answer, places, strategy.max_selected is not None)
+    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, places, has_clock))}
 
 
 def hooks(
@@ -195,9 +213,9 @@ def hooks(
     return table
 
 
-def outcome(strategy: Strategy, num_selected: int, has_clock: bool = False) -> Any:
+def outcome(strategy: Strategy, num_places: int, has_clock: bool = False) -> Any:
     """Return the shapes of an Outcome for the stand-in model."""
-    k, scalar = num_selected, _shape((), jnp.float32)
+    k, scalar = num_places, _shape((), jnp.float32)
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
     bought = any(request.kind == "server_metrics" for request in strategy.requests)
     return Outcome(

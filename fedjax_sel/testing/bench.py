@@ -377,6 +377,11 @@ class Bench:
         options = self.options
         return World.ordinary(self.strategy, options.num_clients, options.rounds, options.seed)
 
+    @property
+    def num_places(self) -> int:
+        """The number of places of a cohort."""
+        return contract.num_places(self.strategy, self.options.num_clients, self.options.num_selected)
+
     # Shapes, from tracing only.
 
     @functools.cached_property
@@ -391,7 +396,7 @@ class Bench:
 
     def hooks(self) -> dict[str, contract.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
-        k = self.options.num_selected
+        k = self.num_places
         shape: Any = jax.ShapeDtypeStruct
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))

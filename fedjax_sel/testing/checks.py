@@ -314,17 +314,29 @@ TOLERANCE = 1e-5  # tolerance of the sum of weights
 def answer(bench: Bench) -> None:
     """Check that `select` returns a Selection with the right shapes and dtypes."""
     with violations():
-        contract.selection(bench.selection, bench.options.num_selected)
+        contract.selection(bench.selection, bench.num_places, bench.strategy.max_selected is not None)
         if bench.strategy.candidates is not None:
             named = contract.trace("candidates", bench.hooks()["candidates"])
             contract.candidates(named, bench.options.num_clients)
 
 
 def cohort(bench: Bench) -> None:
-    """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1."""
+    """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1.
+
+    Of a strategy whose cohort size is random, the weights sum to 1 on average.
+    """
     n = bench.options.num_clients
     for games in bench.games.values():
         _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
+    games = bench.games["ordinary"]
+    if bench.strategy.max_selected is not None and games.weights is not None:
+        sums = np.where(games.mask, games.weights, 0.0).sum(axis=-1)  # [games, T]
+        round, distance = _largest(sums, 1.0)
+        if distance > LIMIT:
+            raise Violation(
+                f"in round {round} the weights sum to {sums[:, round].mean():.3g} on average and must sum to 1; weight "
+                "p_k by the inverse of the client's probability (base.independent_selection)"
+            )
 
 
 def sizes(bench: Bench) -> str:
@@ -380,7 +392,7 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
         drawn[(*np.indices(ids.shape)[:2], ids)] = True
         if (available.all(axis=-1) & (chosen != drawn.sum(axis=-1))).any():
             raise Violation("a drawn client has mask False in all of its places; use first_occurrence(ids)")
-    elif (chosen != np.minimum(k, reachable)).any():
+    elif bench.strategy.max_selected is None and (chosen != np.minimum(k, reachable)).any():
         where = np.argwhere(chosen != np.minimum(k, reachable))[0]
         raise Violation(
             f"{chosen[tuple(where)]} clients are selected, but {reachable[tuple(where)]} are available and K = {k}; "
@@ -393,14 +405,14 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
         if (np.diff(ordered, axis=-1) == 0).any():
             raise Violation("`candidates` returns a client twice; draw without replacement")
     if games.weights is not None:
-        _check_weights(games.weights, mask)
+        _check_weights(games.weights, mask, bench.strategy.max_selected is not None)
 
 
-def _check_weights(weights: np.ndarray, mask: np.ndarray) -> None:
+def _check_weights(weights: np.ndarray, mask: np.ndarray, on_average: bool) -> None:
     if not np.isfinite(weights[mask]).all() or (weights[mask] < 0).any():
         raise Violation("a weight is negative or not finite; return nonnegative weights with sum 1")
     sums = np.where(mask, weights, 0.0).sum(axis=-1)[mask.any(axis=-1)]
-    if (np.abs(sums - 1) > TOLERANCE).any():
+    if not on_average and (np.abs(sums - 1) > TOLERANCE).any():
         worst = sums[np.abs(sums - 1).argmax()]
         raise Violation(f"weights sum to {worst:.4g} over the mask and must sum to 1; divide them by their sum")
 

@@ -9,6 +9,7 @@ import optax
 
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
+from fedjax_sel.numerics import sampling
 
 
 def cohort_weights(
@@ -33,7 +34,7 @@ def cohort_weights(
     shares = sizes / jnp.asarray(total, jnp.float32)
     if rule == "unbiased":
         assert inclusion is not None, "rejected before the run"
-        shares = shares / inclusion
+        return sampling.inverse_probability_weights(shares, inclusion, mask)
     return jnp.where(mask, shares, 0.0)
 
 

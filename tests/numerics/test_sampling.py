@@ -103,3 +103,71 @@ def test_first_occurrence():
     np.testing.assert_array_equal(
         sampling.first_occurrence(jnp.array([4, 2, 4, 4, 2, 7])), [True, True, False, False, False, True]
     )
+
+
+def conditional_law(probabilities, places):
+    """Return the probability of each subset under independent draws, given at most `places` items."""
+    law = {
+        bits: np.prod(np.where(bits, probabilities, 1 - probabilities))
+        for bits in itertools.product((False, True), repeat=len(probabilities))
+        if sum(bits) <= places
+    }
+    return {bits: chance / sum(law.values()) for bits, chance in law.items()}
+
+
+@pytest.mark.parametrize("places", [1, 2, 5])
+def test_independent_draws_follow_their_conditional_law(places):
+    probabilities = np.array([0.5, 0.1, 0.0, 0.35, 1.0 if places > 2 else 0.7])
+
+    def draw(key):
+        ids, mask = sampling.independent(key, jnp.float32(probabilities), places)
+        return jnp.zeros((5,), bool).at[ids].max(mask), mask.sum()
+
+    keys = jax.random.split(jax.random.key(0), DRAWS)
+    drawn, counts = map(np.asarray, jax.jit(jax.vmap(draw))(keys))
+    assert (drawn.sum(axis=1) == counts).all()
+    law = conditional_law(probabilities, places)
+    codes = drawn @ 2 ** np.arange(5)
+    observed = np.array([(codes == np.array(bits) @ 2 ** np.arange(5)).sum() for bits in law])
+    assert observed.sum() == DRAWS
+    expected = np.array(list(law.values())) * DRAWS
+    assert observed[expected == 0].sum() == 0
+    assert stats.chisquare(observed[expected > 0], expected[expected > 0]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("n,k", [(30, 1), (40, 3), (100, 10), (1000, 100)])
+def test_the_places_change_independent_draws_by_less_than_the_bound(n, k):
+    """d = e^-K (e K / M)^M bounds the rejected mass, and (1 - d) p_i <= inclusion <= p_i; by dynamic programming."""
+    places = sampling.independent_places(n, k)
+    bound = np.exp(-k + places * (1 + np.log(k / places)))
+    assert bound <= {1: 0.018, 10: 0.0022, 100: 0.0009}.get(k, 1.0)
+    rng = np.random.default_rng(k)
+    for spread in (0.0, 2.0):
+        probabilities = np.exp(spread * rng.normal(size=n))
+        for _ in range(50):
+            probabilities = np.minimum(1.0, probabilities * k / probabilities.sum())
+
+        def counts(p):
+            law = np.eye(1, n + 1)[0]
+            for one in p:
+                law[1:], law[0] = law[1:] * (1 - one) + law[:-1] * one, law[0] * (1 - one)
+            return law
+
+        kept = counts(probabilities)[: places + 1].sum()
+        assert 1 - kept <= bound
+        for item in (0, int(probabilities.argmax()), int(probabilities.argmin())):
+            inclusion = counts(np.delete(probabilities, item))[:places].sum() / kept  # over p_i
+            assert 1 - bound <= inclusion <= 1 + 1e-12
+
+
+def test_places_of_independent_draws():
+    rule = {(100, 1): 5, (100, 4): 12, (100, 10): 23, (20, 10): 20, (10**6, 100): 140}
+    assert {sizes: sampling.independent_places(*sizes) for sizes in rule} == rule
+
+
+@pytest.mark.slow
+def test_independent_draws_resolve_small_probabilities():
+    probability, n, repeats = 2.0**-30, 2**22, 2**4
+    draws = jax.jit(lambda key: sampling.independent(key, jnp.full((n,), probability), 100)[1].sum())
+    total = sum(int(draws(key)) for key in jax.random.split(jax.random.key(3), repeats))
+    assert total <= 3  # 0.06 are expected; 8 with uniform numbers of 23 bits

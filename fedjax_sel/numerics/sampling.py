@@ -295,6 +295,42 @@ def independent(key: jax.Array, probabilities: jax.Array, num_places: int) -> tu
     return ids, jnp.arange(num_places) < drawn.sum()
 
 
+def capped_proportional(sizes: jax.Array, expected: int, rescalings: int | None = None) -> jax.Array:
+    """Return the inclusion probabilities p_i = min(1, c u_i) with sum K, float32 [N].
+
+    Among all probabilities with sum K, these minimize sum u_i^2 / p_i, the variance of the Horvitz-Thompson sum of
+    vectors of length u_i under independent draws. The factor c comes from rescaling: the probabilities below one are
+    scaled so that the sum is K, and capped at one. Each rescaling but the last caps at least one more item.
+
+    Args:
+        sizes: nonnegative sizes u, float32 [N]. Size 0 has probability 0; the sum is below K if fewer than K are
+            positive.
+        expected: sum of the probabilities, K.
+        rescalings: rescalings after p_i = min(1, K u_i / sum u); if too few, the sum is below K. None: all.
+    """
+    total = sizes.sum()
+    probabilities = jnp.minimum(1.0, expected * (sizes / jnp.where(total > 0, total, 1.0)))
+
+    def rescale(p: jax.Array) -> jax.Array:
+        capped = p >= 1
+        rest = jnp.where(capped, 0.0, p).sum()
+        factor = jnp.where(rest > 0, (expected - capped.sum()) / jnp.where(rest > 0, rest, 1.0), 1.0)
+        return jnp.where(capped, 1.0, jnp.minimum(1.0, factor * p))
+
+    if rescalings is not None:
+        return lax.fori_loop(0, rescalings, lambda _, p: rescale(p), probabilities)
+
+    def caps_more(state: tuple[jax.Array, jax.Array]) -> jax.Array:
+        p, capped_before = state
+        return (p >= 1).sum() > capped_before
+
+    def again(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        p, _ = state
+        return rescale(p), (p >= 1).sum()
+
+    return lax.while_loop(caps_more, again, (probabilities, jnp.zeros((), (probabilities >= 1).sum().dtype)))[0]
+
+
 def inverse_probability_weights(shares: jax.Array, inclusion: jax.Array, mask: jax.Array) -> jax.Array:
     """Return the Horvitz-Thompson weights, float32 [M]: the sum over the drawn items is unbiased for that over all.
 

@@ -18,6 +18,8 @@ from fedjax_sel.strategies.fedgp import fedgp
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.kvib import kvib
+from fedjax_sel.strategies.ocs import ocs
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
@@ -45,6 +47,8 @@ TABLE: dict[str, Entry] = {
     "oort": Entry(oort, "Lai et al. 2021"),
     "tifl": Entry(tifl, "Chai et al. 2020"),
     "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
+    "ocs": Entry(ocs, "Chen et al. 2022, OCS"),
+    "kvib": Entry(kvib, "Zeng et al. 2025, K-Vib"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -165,6 +165,20 @@ def test_places_of_independent_draws():
     assert {sizes: sampling.independent_places(*sizes) for sizes in rule} == rule
 
 
+@pytest.mark.parametrize("k", [1, 3, 7, 8])
+def test_capped_proportional_probabilities(k):
+    """p = min(1, c u) with the stated sum; the optimality is tested with the strategy `ocs`."""
+    sizes = np.exp(3 * np.random.default_rng(0).normal(size=(100, 8))).astype(np.float32)
+    sizes[:50, :3] = 0
+    found = np.asarray(jax.jit(jax.vmap(lambda u: sampling.capped_proportional(u, k)))(sizes))
+    assert ((found == 0) == (sizes == 0)).all() and found.max() <= 1
+    np.testing.assert_allclose(found.sum(axis=1), np.minimum(k, (sizes > 0).sum(axis=1)), rtol=1e-5)
+    for p, u in zip(found, sizes):
+        factors = p[(p < 1) & (u > 0)] / u[(p < 1) & (u > 0)]
+        np.testing.assert_allclose(factors, factors.mean() if len(factors) else 0, rtol=1e-5)
+        assert not len(factors) or (u[p == 1] * factors.mean() >= 1 - 1e-5).all()
+
+
 @pytest.mark.slow
 def test_independent_draws_resolve_small_probabilities():
     probability, n, repeats = 2.0**-30, 2**22, 2**4

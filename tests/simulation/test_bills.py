@@ -175,8 +175,31 @@ def test_a_client_drawn_twice_counts_once(item):
     np.testing.assert_array_equal(ledger.floats_up, 0)
 
 
+RANDOM = {
+    # name, hyperparameters -> clients that are queried and train, floats up; per round
+    ("ocs",): (N, N),
+    ("ocs", ("num_candidates", 5)): (5, 5),
+    ("kvib",): (None, 0),  # the clients that train are the cohort
+}
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("item", RANDOM, ids=name_of)
+def test_a_random_number_of_clients_is_billed(item):
+    ledger, drawn, p = bill_of(item[0], **dict(item[1:]))
+    queried, floats = RANDOM[item]
+    down = drawn if queried is None else np.full(T, queried)
+    assert len(set(drawn.tolist())) > 2
+    np.testing.assert_array_equal(ledger.models_down, down)
+    np.testing.assert_array_equal(ledger.models_up, drawn)
+    np.testing.assert_array_equal(ledger.floats_up, floats)
+    np.testing.assert_array_equal(ledger.bytes_up, 4 * (p * drawn + floats))
+    np.testing.assert_array_equal(ledger.examples_trained, 8 * down)
+    np.testing.assert_array_equal(ledger.examples_evaluated, 0)
+
+
 def test_every_strategy_has_a_closed_form():
-    assert {item[0] for item in BILLS} | {"clustered"} == set(strategies.names())
+    assert {item[0] for item in (*BILLS, *RANDOM)} | {"clustered"} == set(strategies.names())
 
 
 @pytest.mark.parametrize("preset,warmup", [("paper", 1600), ("code-2023", 1700)])

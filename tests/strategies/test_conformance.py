@@ -38,6 +38,8 @@ VARIANTS = [
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("ocs", {"num_candidates": 6, "rescalings": None}),
+    ("kvib", {"theta": 0.1, "bound": 0.3, "law": "linear"}),
 ]
 
 

@@ -38,7 +38,10 @@ def cohorts(name: str) -> list[list[int]]:
     carry = jax.jit(lambda key, world: bench.initial_world(strategy, game, key, world))(jax.random.key(0), tables)
     carry = jax.tree.map(lambda leaf: leaf[0], bench.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
     play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, ROUNDS, carry, key, world)[1])
-    return np.asarray(play(carry, jax.random.key(1), tables).ids).tolist()
+    records = play(carry, jax.random.key(1), tables)
+    if strategy.max_selected is not None:
+        return [np.asarray(ids)[mask].tolist() for ids, mask in zip(records.ids, np.asarray(records.mask))]
+    return np.asarray(records.ids).tolist()
 
 
 @pytest.mark.parametrize("name", strategies.names())

@@ -1,0 +1,126 @@
+"""K-Vib: independent sampling with probabilities learned from the cohort's own updates (Zeng et al. 2025).
+
+The server keeps a sum of squared feedback for each client, where the feedback is the norm of the client's weighted
+update. Each client is selected independently, with a probability that grows with its sum. A share theta of the
+probability is uniform. Weights by inverse probability keep the aggregated update unbiased.
+
+    symbol       here                   shape    meaning
+    lambda_i     State.importance       [N]      n_i / sum n
+    pi_t(i)      norms                  [places] lambda_i ||w_i - w||, the feedback of client i in round t
+    omega_i      State.feedback         [N]      sum over the rounds with client i of pi_t(i)^2 / p~_i
+    theta        State.theta            scalar   uniform share, (N / (T K))^(1/3) for T rounds, at most 1
+    G            sqrt(State.bound)      scalar   bound of the feedback
+    gamma        G^2 N / (theta K)      scalar   regularization of the sums
+    p_i          `probabilities`        [N]      min(1, c a_i) with sum K, for a_i = sqrt(omega_i + gamma)
+    p~_i         State.probabilities    [N]      (1 - theta) p_i + theta K / N: probability of client i
+
+The probabilities p minimize sum (omega_i + gamma) / p_i: the estimated variance of all rounds so far, plus the
+regularization. The first round is uniform.
+
+Information bought: none. The updates reach the server in every round.
+
+Differs from the paper:
+* G is not known in advance. By default it is the largest feedback in the first round with a report.
+* law="linear" sets a_i = omega_i + gamma, as the authors' code does; its commands set G^2 = 0.1, that is bound=0.316.
+  The solver of that code also gives the smallest capped client a probability above 1; here it is 1.
+* The places of a cohort are limited (`sampling.independent`).
+* A lost or nonfinite report leaves the sum of its client unchanged.
+* With unavailable clients, N counts the available clients in p and p~.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, independent_selection
+
+
+class State(NamedTuple):
+    """What K-Vib learns about the clients."""
+
+    num_selected: Static  # K
+    num_places: Static
+    importance: jax.Array  # lambda, float32 [N]
+    theta: jax.Array  # float32 []
+    bound: jax.Array  # G^2, float32 []; 0 before the first report
+    feedback: jax.Array  # omega, float32 [N]
+    probabilities: jax.Array  # p~ of the round, float32 [N]
+
+
+def kvib(
+    *, theta: float | None = None, bound: float | None = None, law: Literal["root", "linear"] = "root"
+) -> Strategy:
+    """Make K-Vib.
+
+    Args:
+        theta: uniform share of the probabilities, in (0, 1]. None: (N / (T K))^(1/3), at most 1.
+        bound: bound G of the feedback, above 0. None: the largest feedback in the first round with a report.
+        law: `root`: a = sqrt(omega + gamma), which minimizes the variance; `linear`: a = omega + gamma, as in the
+            authors' code.
+
+    Raises:
+        UserError: a parameter is outside its range.
+    """
+    if theta is not None and not 0 < theta <= 1:
+        raise UserError(f"kvib: theta={theta} is outside (0, 1]; leave it out for (N / (T K))^(1/3)")
+    if bound is not None and not 0 < bound < float("inf"):
+        raise UserError(f"kvib: bound={bound} is not above 0 and finite; leave it out to measure it")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n, k = env.num_clients, env.num_selected
+        share = min(1.0, (n / (env.num_rounds * k)) ** (1 / 3)) if theta is None else theta
+        places, zeros = Static(sampling.independent_places(n, k)), jnp.zeros((n,))
+        return State(
+            Static(k), places, env.importance, jnp.float32(share), jnp.float32((bound or 0) ** 2), zeros, zeros
+        )
+
+    def observe(state: State, info, round, available) -> State:
+        del info, round
+        chance = probabilities(state.feedback, state.bound, state.theta, state.num_selected.value, law, available)
+        return state._replace(probabilities=chance)
+
+    def inclusion(state: State, info, round, available) -> jax.Array:
+        del info, round
+        return state.probabilities if available is None else jnp.where(available, state.probabilities, 0.0)
+
+    def select(key, state: State, info, round, available) -> Selection:
+        chance = inclusion(state, info, round, available)
+        return independent_selection(key, chance, state.importance, state.num_places.value, available)
+
+    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
+        del info, round
+        ids, arrived = selection.ids, selection.mask & outcome.finite
+        squares = jnp.where(arrived, squared_norms(outcome.updates), 0.0) * state.importance[ids] ** 2  # pi_t(i)^2
+        chance = jnp.where(arrived, state.probabilities[ids], 1.0)
+        return state._replace(
+            feedback=state.feedback.at[ids].add(squares / chance),
+            bound=jnp.where(state.bound > 0, state.bound, squares.max()),
+        )
+
+    return Strategy(
+        "kvib", init, select, observe=observe, update=update, inclusion=inclusion,
+        max_selected=sampling.independent_places,
+    )  # fmt: skip
+
+
+def probabilities(
+    feedback: jax.Array, bound: jax.Array, theta: jax.Array, k: int, law: str, available: jax.Array | None
+) -> jax.Array:
+    """Return p~, float32 [N], from the sums of squared feedback [N], G^2 and theta; 0 for unavailable clients."""
+    n = feedback.shape[0]
+    reachable = jnp.ones((n,), bool) if available is None else available
+    regularized = feedback + bound * (n / k) / theta  # omega_i + gamma
+    a = jnp.sqrt(regularized) if law == "root" else regularized
+    a = jnp.where(reachable, jnp.where(bound > 0, a, 1.0), 0.0)
+    uniform = jnp.minimum(1.0, k / jnp.maximum(reachable.sum(), 1))
+    return jnp.where(reachable, (1 - theta) * sampling.capped_proportional(a, k) + theta * uniform, 0.0)
+
+
+def squared_norms(updates) -> jax.Array:
+    """Return the squared Euclidean norm of each update, float32 [places], from a pytree with leaves [places, ...]."""
+    parts = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(updates)]
+    return jnp.stack(parts).sum(axis=0)

@@ -1,0 +1,104 @@
+"""OCS, optimal client sampling: probabilities proportional to the update's norm (Chen, Horvath, Richtarik 2022).
+
+The candidates train and report the norm of their weighted update. Each then sends its update with its own probability,
+independently of the others. The probabilities minimize the variance of the aggregated update for K clients on average.
+
+    symbol     here                           shape    meaning
+    n          `num_candidates`                        number of clients that train, drawn uniformly
+    m          State.num_selected             scalar   number of clients that send their update on average: K
+    w_i        State.importance               [N]      n_i / sum n, relative to the candidates
+    ||U_i||    info.update_norm.value[i]      scalar   Euclidean norm of the update of one local training
+    u_i        importance * norms             [N]      w_i ||U_i||
+    p_i        `probabilities`                [N]      probability of client i
+    j_max      `rescalings`                            rescalings of AOCS, the approximation for secure aggregation
+
+OCS sets p_i = min(1, c u_i) with the factor c for which the sum is m. AOCS starts from p_i = min(1, m u_i / sum u).
+Then j_max times, it scales the probabilities below 1 so that the sum is m, and caps them at 1. With enough rescalings,
+both are equal. The new model is w + sum w_i / p_i U_i over the clients that send: in expectation the sum w_i U_i over
+all candidates.
+
+Information bought: the norm of each candidate per round: n local trainings, n models down, n floats up. Only the
+selected clients send their models, and they do not train again.
+
+Differs from the paper:
+* The server computes the probabilities from the norms. The paper's clients compute them from sums, for secure
+  aggregation: another 2 floats up per client and rescaling, which are not billed.
+* By default all clients are candidates. The authors' scripts draw n = 32 candidates, with m = 2 or 3.
+* The places of a cohort are limited (`sampling.independent`).
+* A client whose norm is not finite has probability 0. If all norms are 0, no client is selected.
+* Candidates are drawn from the available clients.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy, independent_selection
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, Request, always
+
+
+class State(NamedTuple):
+    """Constants; optimal client sampling learns nothing."""
+
+    num_selected: Static  # K
+    num_places: Static
+    importance: jax.Array  # p_k, float32 [N]
+
+
+def ocs(*, num_candidates: int | None = None, rescalings: int | None = 4) -> Strategy:
+    """Make optimal client sampling.
+
+    Args:
+        num_candidates: number n of clients that train and report their norm, from K to N. None: all.
+        rescalings: rescalings j_max of AOCS, at least 0. None: as many as needed, which is OCS.
+
+    Raises:
+        UserError: a parameter is outside its range; `init` raises it if n is not from K to N.
+    """
+    if num_candidates is not None and num_candidates < 1:
+        raise UserError(f"ocs: num_candidates={num_candidates} is below 1; leave it out to query all clients")
+    if rescalings is not None and rescalings < 0:
+        raise UserError(f"ocs: rescalings={rescalings} is negative; the authors' code uses 4")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n, k = env.num_clients, env.num_selected
+        if num_candidates is not None and not k <= num_candidates <= n:
+            raise UserError(
+                f"ocs: num_candidates={num_candidates} is not from the cohort size {k} to the {n} clients; choose a "
+                "number in this range, or leave it out"
+            )
+        return State(Static(k), Static(sampling.independent_places(n, k)), env.importance)
+
+    def candidates(key, state: State, info, round, available) -> jax.Array:
+        del info, round
+        assert num_candidates is not None
+        return sampling.uniform_without_replacement(key, state.importance.shape[0], num_candidates, available)
+
+    def probabilities(state: State, info: Information, round, available) -> jax.Array:
+        del round
+        norms = jnp.where(
+            _candidates(info, available) & jnp.isfinite(info.update_norm.value), info.update_norm.value, 0
+        )
+        return sampling.capped_proportional(state.importance * norms, state.num_selected.value, rescalings)
+
+    def select(key, state: State, info: Information, round, available) -> Selection:
+        chance = probabilities(state, info, round, available)
+        return independent_selection(
+            key, chance, state.importance, state.num_places.value, _candidates(info, available)
+        )
+
+    return Strategy(
+        "ocs", init, select, (Request("update_norm", ALL if num_candidates is None else CANDIDATES, always()),),
+        candidates=None if num_candidates is None else candidates, inclusion=probabilities,
+        max_selected=sampling.independent_places,
+    )  # fmt: skip
+
+
+def _candidates(info: Information, available: jax.Array | None) -> jax.Array:
+    """Return the mask of clients that reported their norm in this round, bool [N]."""
+    answered = info.update_norm.age == 0
+    return answered if available is None else answered & available

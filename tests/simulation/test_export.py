@@ -95,7 +95,8 @@ def timing_of(algo):
     ],
 )
 def test_every_strategy_with_a_clock_and_every_optimizer(algo, optimizer):
-    assert_exports(**TINY, **ABSENT, **LOST, **TIMED, algo=algo, optimizer=optimizer)
+    timed = TIMED if strategies.make(algo).max_selected is None else TIMED | {"over_select": 1.0}
+    assert_exports(**TINY, **ABSENT, **LOST, **timed, algo=algo, optimizer=optimizer)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
 
 
 class State(NamedTuple):
-    """What K-Vib learns about the clients."""
+    """Constants, and the sums of feedback that K-Vib learns."""
 
     num_selected: Static  # K
     num_places: Static

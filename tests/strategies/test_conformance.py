@@ -38,6 +38,9 @@ VARIANTS = [
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("e3cs", {"draw": "systematic", "quota": 0.0, "learning_rate": 5.0}),
+    ("e3cs", {"quota": 1.0, "quota_start": 0.5}),
+    ("cyclic", {"num_groups": 1}),
 ]
 
 

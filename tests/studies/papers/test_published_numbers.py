@@ -142,6 +142,11 @@ tifl.credits                     | None        | the number of rounds over m: ba
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
 fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
+e3cs.quota                       | 0.5         | Huang et al.: 0, 0.5 and 0.8 are compared
+e3cs.quota_start                 | 0.0         | Huang et al.: a constant quota
+e3cs.learning_rate               | 0.5         | aviramlachmani/flsim-E3CS-impl, server/server.py
+e3cs.draw                        | sequential  | Huang et al., Algorithm 1; torch.multinomial in that port
+cyclic.num_groups                | 5           | of our own
 """
 
 

@@ -228,25 +228,6 @@ def uniform_without_replacement(
     return order[:k].astype(jnp.int32)
 
 
-def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
-    """Draw k items independently, int32 [k], each with probability proportional to its weight.
-
-    Args:
-        key: random key, consumed.
-        weights: nonnegative weights, not all zero, [N].
-        k: number of draws.
-    """
-    num_items = weights.shape[0]
-    if num_items <= SORTED:
-        return jax.random.categorical(key, jnp.log(weights), shape=(k,)).astype(jnp.int32)
-    # Each draw takes a block, then an item of the block, because direct Gumbel noise would need k N numbers.
-    key_block, key_item = jax.random.split(key)
-    blocks = jnp.pad(weights, (0, -num_items % _BLOCK)).reshape(-1, _BLOCK)
-    block = jax.random.categorical(key_block, jnp.log(blocks.sum(axis=1)), shape=(k,))
-    item = jax.random.categorical(key_item, jnp.log(blocks[block]), axis=1)
-    return (block * _BLOCK + item).astype(jnp.int32)
-
-
 def systematic(key: jax.Array, probabilities: jax.Array, k: int) -> jax.Array:
     """Draw k distinct items, int32 [k], each with its own probability of inclusion; in random order.
 
@@ -265,6 +246,25 @@ def systematic(key: jax.Array, probabilities: jax.Array, k: int) -> jax.Array:
     drawn = jnp.diff(ends, prepend=0.0) > 0
     ranks = drawn.astype(jnp.float32) + (probabilities[order] > 0)
     return order[top_k(key_rest, ranks, k)].astype(jnp.int32)
+
+
+def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
+    """Draw k items independently, int32 [k], each with probability proportional to its weight.
+
+    Args:
+        key: random key, consumed.
+        weights: nonnegative weights, not all zero, [N].
+        k: number of draws.
+    """
+    num_items = weights.shape[0]
+    if num_items <= SORTED:
+        return jax.random.categorical(key, jnp.log(weights), shape=(k,)).astype(jnp.int32)
+    # Each draw takes a block, then an item of the block, because direct Gumbel noise would need k N numbers.
+    key_block, key_item = jax.random.split(key)
+    blocks = jnp.pad(weights, (0, -num_items % _BLOCK)).reshape(-1, _BLOCK)
+    block = jax.random.categorical(key_block, jnp.log(blocks.sum(axis=1)), shape=(k,))
+    item = jax.random.categorical(key_item, jnp.log(blocks[block]), axis=1)
+    return (block * _BLOCK + item).astype(jnp.int32)
 
 
 def first_occurrence(ids: jax.Array) -> jax.Array:

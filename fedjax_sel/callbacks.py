@@ -225,8 +225,8 @@ class EarlyStopping:
             patience: rounds to wait for an improvement, at least 1.
             min_delta: minimum difference from the best value, exclusive, at least 0.
             measure: a column of `Result.measured`, such as "test_loss"; None for the task's test measure.
-            higher_is_better: whether larger values of the measure are better; None for False with losses and `gemd`,
-                and else the task's direction.
+            higher_is_better: whether larger values of the measure are better; None for False with losses, `gemd`
+                and Gini indices, True with Jain indices, and else the task's direction.
             restore_best: whether the result and the folder get each seed's best weights instead of the last ones.
                 Checkpoints always have the last ones, so that the run can be resumed.
         """
@@ -249,7 +249,7 @@ class EarlyStopping:
         self._file: Path | None = None
         if config is None:
             return
-        if str(self._measure).startswith(("train_", "worst_")) and not config.run.train_metrics_every:
+        if str(self._measure).startswith(("train_", "worst_", "gini_", "jain_")) and not config.run.train_metrics_every:
             raise UserError(
                 f"measure: {self._measure} is not measured with train_metrics_every=0; set it to the number of rounds "
                 "between evaluations"
@@ -266,7 +266,8 @@ class EarlyStopping:
     def chunk(self, rounds: Any, first: int) -> bool:
         """Update each seed's best measure; return whether all seeds are done."""
         self._name = one_of("measure", self._measure or rounds.test_measure, rounds.measured)
-        grows = rounds.higher_is_better and not self._name.endswith("_loss") and self._name != "gemd"
+        falls = self._name.endswith("_loss") or self._name.startswith("gini_") or self._name == "gemd"
+        grows = self._name.startswith("jain_") or (rounds.higher_is_better and not falls)
         self._sign = 1 if (grows if self._higher_is_better is None else self._higher_is_better) else -1
         values = self._sign * np.asarray(rounds.measured[self._name], float)
         if not len(self.best):

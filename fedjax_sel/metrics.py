@@ -183,3 +183,42 @@ def worst_decile(values: jax.Array) -> jax.Array:
     """Return the mean of the lowest tenth (at least one) of the clients' values, [N]."""
     count = max(values.shape[0] // 10, 1)
     return -jax.lax.top_k(-values, count)[0].mean()
+
+
+def gini_index(values: ArrayLike) -> jax.Array:
+    """Return the Gini index over clients: sum_ij |x_i - x_j| / (2 N sum_i x_i); 0 for equal values, below 1.
+
+    Args:
+        values: nonnegative values, such as selection counts or accuracies, [..., N].
+
+    Returns:
+        float32 [...]; 0 if all values are zero.
+    """
+    ascending = jnp.sort(jnp.asarray(values, jnp.float32), axis=-1)
+    n, total = ascending.shape[-1], ascending.sum(axis=-1)
+    ranks = 2.0 * jnp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
+    return (ranks * ascending).sum(axis=-1) / (n * jnp.where(total > 0, total, 1.0))
+
+
+def jain_index(values: ArrayLike) -> jax.Array:
+    """Return Jain's index over clients: (sum_i x_i)^2 / (N sum_i x_i^2); 1 for equal values, 1 / N for one client.
+
+    Args:
+        values: nonnegative values, such as selection counts or accuracies, [..., N].
+
+    Returns:
+        float32 [...]; 1 if all values are zero.
+    """
+    values = jnp.asarray(values, jnp.float32)
+    squares = values.shape[-1] * (values**2).sum(axis=-1)
+    return jnp.where(squares > 0, values.sum(axis=-1) ** 2 / jnp.where(squares > 0, squares, 1.0), 1.0)
+
+
+def participation_gap(counts: ArrayLike, num_rounds: int) -> np.ndarray:
+    """Return the largest minus the smallest fraction of rounds in which a client trained, [seeds].
+
+    Args:
+        counts: rounds with training, int [seeds, N]; see `selection_counts`.
+        num_rounds: number of completed rounds.
+    """
+    return np.ptp(np.asarray(counts, np.float64), axis=1) / num_rounds

@@ -81,37 +81,52 @@ class Names(NamedTuple):
     test: str  # first measure on the test set, which targets and curves use
     train: str  # first measure on all clients' training examples
     worst_decile: str  # mean of the first measure over the worst tenth of clients
+    gini: str  # Gini index of the first measure over clients
+    jain: str  # Jain index
     others: tuple[str, ...]  # other measures on the test set
 
     @property
     def all(self) -> tuple[str, ...]:
         """All columns, in order."""
-        return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, self.worst_decile, GEMD, *self.others)
+        return (
+            self.test,
+            TEST_LOSS,
+            self.train,
+            TRAIN_LOSS,
+            self.worst_decile,
+            self.gini,
+            self.jain,
+            GEMD,
+            *self.others,
+        )
 
 
 def names(task: Task) -> Names:
     """Return the names of a task's columns."""
     first, *others = (measure.name for measure in task.measures)
-    return Names(f"test_{first}", f"train_{first}", f"worst_decile_{first}", tuple(f"test_{name}" for name in others))
+    kept = (f"{kind}_{first}" for kind in ("test", "train", "worst_decile", "gini", "jain"))
+    return Names(*kept, others=tuple(f"test_{name}" for name in others))
 
 
 def columns_of(
     task: Task,
     test: tuple[dict[str, Any], Any],
     train: tuple[dict[str, Any], Any],
-    worst_decile: Any,
+    over_clients: tuple[Any, Any, Any],
     gemd: Any,
     seconds: Any = None,
 ) -> dict[str, Any]:
     """Return measured values by column; `test` and `train` hold the measures by name, and the loss.
 
-    `seconds` is the simulated duration of the round; None without a clock, and then there is no such column.
+    `over_clients` are the worst decile, the Gini index and the Jain index of the first measure. `seconds` is the
+    simulated duration of the round; None without a clock, and then there is no such column.
     """
     own, first = names(task), task.measure.name
     values = {own.test: test[0][first], TEST_LOSS: test[1], own.train: train[0][first], TRAIN_LOSS: train[1]}
     others = {f"test_{measure.name}": test[0][measure.name] for measure in task.measures[1:]}
     timed = {} if seconds is None else {SECONDS: seconds}
-    return {**values, own.worst_decile: worst_decile, GEMD: gemd, **others, **timed}
+    spread = dict(zip((own.worst_decile, own.gini, own.jain), over_clients))
+    return {**values, **spread, GEMD: gemd, **others, **timed}
 
 
 def classification() -> Task:

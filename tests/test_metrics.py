@@ -85,6 +85,25 @@ def test_worst_decile():
     assert metrics.worst_decile(jnp.array([3.0, 2.0])) == 2.0
 
 
+def test_fairness_indices_by_hand():
+    """The differences of 1, 2, 3, 4 sum to 20 over ordered pairs: 20 / (2 * 4 * 10)."""
+    values = [[1, 4, 2, 3], [5, 5, 5, 5], [0, 0, 7, 0], [0, 0, 0, 0]]
+    np.testing.assert_allclose(metrics.gini_index(values), [0.25, 0, 0.75, 0], atol=1e-7)
+    np.testing.assert_allclose(metrics.jain_index(values), [100 / (4 * 30), 1, 0.25, 1], rtol=1e-6)
+
+
+def test_fairness_indices_against_their_definitions():
+    values = np.random.default_rng(0).random((3, 50))
+    pairs = np.abs(values[:, :, None] - values[:, None]).sum(axis=(1, 2))
+    np.testing.assert_allclose(metrics.gini_index(values), pairs / (2 * 50 * values.sum(axis=1)), rtol=1e-5)
+    of_variation = (values.std(axis=1) / values.mean(axis=1)) ** 2
+    np.testing.assert_allclose(metrics.jain_index(values), 1 / (1 + of_variation), rtol=1e-5)
+
+
+def test_participation_gap():
+    np.testing.assert_array_equal(metrics.participation_gap([[4, 1, 2], [3, 3, 3]], 4), [0.75, 0.0])
+
+
 def test_amounts_up_to_a_round():
     spent = [[1, 2, 4], [8, 16, 32]]
     np.testing.assert_array_equal(metrics.amount_at_round(spent, [2, np.nan]), [3, np.nan])

@@ -229,6 +229,26 @@ def uniform_without_replacement(
     return order[:k].astype(jnp.int32)
 
 
+def systematic(key: jax.Array, probabilities: jax.Array, k: int) -> jax.Array:
+    """Draw k distinct items, int32 [k], each with its own probability of inclusion; in random order.
+
+    This is systematic sampling in random order (Madow 1949): the probabilities are laid end to end, and the items at
+    u, u + 1, ..., u + k - 1 are drawn, with u uniform in [0, 1). Rounding of float32 sums changes a probability by
+    about 1e-7 k. If the sum is below k, the remaining places are filled with other items, those of probability 0 last.
+
+    Args:
+        key: random key, consumed.
+        probabilities: probabilities of inclusion, at most 1 each, with sum k, float32 [N].
+        k: number of items.
+    """
+    key_order, key_start, key_rest = jax.random.split(key, 3)
+    order = jax.random.permutation(key_order, probabilities.shape[0])
+    ends = jnp.ceil(jnp.cumsum(probabilities[order]) - jax.random.uniform(key_start))
+    drawn = jnp.diff(ends, prepend=0.0) > 0
+    ranks = drawn.astype(jnp.float32) + (probabilities[order] > 0)
+    return order[top_k(key_rest, ranks, k)].astype(jnp.int32)
+
+
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     """Draw k items independently, int32 [k], each with probability proportional to its weight.
 

@@ -79,6 +79,12 @@ class Row(NamedTuple):
     seconds: Spread | None = None  # total; None without a clock
     at_equal_seconds: Spread | None = None  # test measure at `equal_seconds`; see `with_equal_seconds`
     equal_seconds: float | None = None
+    gini_of_selections: Spread | None = None  # of the selection counts; None if the last cohorts are not saved yet
+    jain_of_selections: Spread | None = None
+    participation_gap: Spread | None = None
+    worst_decile: Spread | None = None  # of the clients' training measure; None if it is not measured
+    gini_of_clients: Spread | None = None
+    jain_of_clients: Spread | None = None
 
     @property
     def conditions(self) -> str:
@@ -219,9 +225,13 @@ NOTES = """± is the sample standard deviation over seeds. N/A: some seeds never
 that do is in parentheses. Rounds and megabytes (10^6 bytes) to a target count up to the first round that reaches it,
 without smoothing, and include queries before the first round. GEMD: distance between the label distributions of the
 cohort and of all clients (FL-DP3S Eq. 15), over rounds with at least one report. Clients seen: clients that have
-trained at least once by the end. Seed-rounds/s are wall-clock for all seeds together, without the first chunk of each
-process. The extra time of the first chunks is the compilation time. Both are empty for runs of one chunk. Milliseconds
-of selection are per round for all seeds together, measured separately without training and evaluation."""
+trained at least once by the end. Gini index: 0 for equal values, near 1 if one client has all. Jain index: 1 for
+equal values, 1 / N if one of N clients has all. Both are over the clients' selection counts, or over the final
+model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in which
+a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
+wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
+compilation time. Both are empty for runs of one chunk. Milliseconds of selection are per round for all seeds
+together, measured separately without training and evaluation."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, at the level at which the
 comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
 worse: the interval excludes zero and the test is significant. No other verdict implies that the strategies are equal.
@@ -236,6 +246,8 @@ _MAY_FAIL = (
     "rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen",
     "seconds_to_target", "at_equal_seconds",
 )  # fmt: skip
+SELECTION_FAIRNESS = ("gini_of_selections", "jain_of_selections", "participation_gap")
+_OVER_CLIENTS = ("worst_decile", "gini_of_clients", "jain_of_clients")
 _TIMED = ("seconds_to_target", "seconds", "at_equal_seconds")
 
 
@@ -256,6 +268,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
     num_clients = result.config.partition.num_clients
     seen = metrics.clients_seen(result.cohorts, num_clients)
     rounds_to_target = None if target is None else result.rounds_to_target(target)
+    over_clients = result.final_over_clients().values()
 
     def until_target(amounts: np.ndarray) -> Spread | None:
         return None if rounds_to_target is None else spread(metrics.amount_at_round(amounts, rounds_to_target))
@@ -284,6 +297,8 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         target_in_words=result.target_in_words,
         seconds_to_target=until_target(result.seconds) if result.has_clock else None,
         seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
+        **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
+        **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),
     )
 
 
@@ -421,6 +436,11 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         }
         if has_clock(rows):
             found[f"seconds to {share}"] = [_amount(row.seconds_to_target) for row in rows]
+    over_clients = {
+        heading: [_mean_and_deviation(getattr(row, name), 3) for row in rows]
+        for heading, name in zip(("worst tenth", "Gini of clients", "Jain of clients"), _OVER_CLIENTS)
+        if any(getattr(row, name) for row in rows)
+    }
     timed = {"simulated seconds": [_amount(row.seconds) for row in rows]} if has_clock(rows) else {}
     budgets = {row.equal_seconds for row in rows if row.equal_seconds is not None}
     for budget in budgets:  # at most one; unfinished rows have none
@@ -433,6 +453,10 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
         "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
         "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
+        "Gini of selections": [_mean_and_deviation(row.gini_of_selections, 3) for row in rows],
+        "Jain of selections": [_mean_and_deviation(row.jain_of_selections, 3) for row in rows],
+        "participation gap": [_mean_and_deviation(row.participation_gap, 3) for row in rows],
+        **over_clients,
         "seed-rounds/s": [_short(row.seed_rounds_per_second) for row in rows],
         "s of compilation": [_short(row.compilation_seconds) for row in rows],
         "ms of selection": [_short(1000 * row.selection_seconds_per_round) for row in rows],

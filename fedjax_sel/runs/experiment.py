@@ -224,7 +224,7 @@ class Collector:
             ledger=Ledger(*map(joined, zip(*(part.ledger for part in parts)))),
             elapsed_seconds=joined(part.elapsed_seconds for part in parts),
             round_seconds=joined(part.round_seconds for part in parts),
-            measured={name: joined(part.measured[name] for part in parts) for name in parts[-1].measured},
+            measured={name: joined(part.measured[name] for part in parts) for name in parts[0].measured},
         )
         self._parts = [whole]
         return whole

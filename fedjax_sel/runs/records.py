@@ -32,10 +32,11 @@ class Result:
         seeds: the replicates, in the order of the first axis.
         measured: arrays [seeds, rounds] by column. The first is the task's measure on the test set, which targets and
             curves use, e.g. `test_accuracy` for classification. Next are `test_loss` (nats), and `train_accuracy` and
-            `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of
-            the worst tenth of clients. `gemd` is the group earth mover's distance of the reporting cohort members
-            (FL-DP3S Eq. 15), NaN without reports. The task's other test measures follow. With `--timing`, the last
-            column is `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
+            `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of the
+            worst tenth of clients. `gini_accuracy` and `jain_accuracy` are the Gini and Jain indices of the clients'
+            training accuracies. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
+            15), NaN without reports. The task's other test measures follow. With `--timing`, the last column is
+            `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
             `result.test_accuracy`.
         cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
             random has more than K slots.
@@ -187,23 +188,44 @@ class Result:
         at_full_speed = len(self.seeds) * self.num_rounds / self.seed_rounds_per_second
         return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if timed.any() else np.nan
 
+    def final_over_clients(self) -> dict[str, np.ndarray]:
+        """Return the last measured worst decile, Gini index and Jain index of the clients, [seeds], by name in words.
+
+        Runs of earlier versions have no indices.
+        """
+        name, words = self.test_measure.removeprefix("test_"), self.measure_in_words
+        columns = {f"worst-decile {words}": f"worst_decile_{name}"}
+        columns |= {f"Gini index of client {words}": f"gini_{name}", f"Jain index of client {words}": f"jain_{name}"}
+        found = {text: self.measured[column] for text, column in columns.items() if column in self.measured}
+        return {text: metrics.last_measured(values) for text, values in found.items()}
+
+    def selection_fairness(self) -> dict[str, np.ndarray]:
+        """Return the Gini index and Jain index of the selection counts, and the participation gap, [seeds], by name."""
+        counts = self.selection_counts
+        return {
+            "Gini index of selections": np.asarray(metrics.gini_index(counts)),
+            "Jain index of selections": np.asarray(metrics.jain_index(counts)),
+            "participation gap": metrics.participation_gap(counts, self.num_rounds),
+        }
+
     def summary(self) -> list[tuple[str, np.ndarray]]:
         """Return the rows of the summary table: a name and one value per seed."""
         rows = []
         if not self.finished:
             rows.append((f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds)))
-        test, _, train, _, worst_decile, *_ = self.measured
+        test, _, train, *_ = self.measured
         words = self.measure_in_words
         rows.append((f"final test {words}", metrics.last_measured(self.measured[test])))
         if not np.isnan(self.measured[train]).all():
             rows.append((f"final training {words}", metrics.last_measured(self.measured[train])))
-            rows.append((f"final worst-decile {words}", metrics.last_measured(self.measured[worst_decile])))
+            rows += [(f"final {name}", value) for name, value in self.final_over_clients().items()]
         if (target := self.config.run.target_accuracy) is not None:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
             if self.has_clock:
                 rows.append((f"seconds to {self.target_in_words}", self.seconds_to_target(target)))
         if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
             rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
+        rows += self.selection_fairness().items()
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / 1e6))
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
         if self.has_clock:

@@ -37,6 +37,8 @@ class TrainMetrics(NamedTuple):
     measures: dict[str, jax.Array]  # means over examples
     loss: jax.Array  # mean over examples
     worst_decile: jax.Array  # mean first measure of the worst tenth of the clients
+    gini: jax.Array  # Gini index of the clients' first measures
+    jain: jax.Array  # Jain index of the clients' first measures
 
 
 def block_size(num_examples: int, largest: int) -> int:
@@ -82,10 +84,12 @@ def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights
     """Evaluate the models of all replicates on all clients' training data, in one pass over the examples."""
     sums, losses = _sums_of_clients(evaluator, federation, weights)
     total, first = federation.train_sizes.sum(axis=1), evaluator.task.measure
-    goodness = (1.0 if first.higher_is_better else -1.0) * sums[first.name] / federation.train_sizes
-    worst = jax.vmap(metrics.worst_decile)(goodness)
+    of_clients = sums[first.name] / federation.train_sizes
+    sign = 1.0 if first.higher_is_better else -1.0
+    worst = sign * jax.vmap(metrics.worst_decile)(sign * of_clients)
     means = {name: values.sum(axis=1) / total for name, values in sums.items()}
-    return TrainMetrics(means, losses.sum(axis=1) / total, worst if first.higher_is_better else -worst)
+    spread = (worst, metrics.gini_index(of_clients), metrics.jain_index(of_clients))
+    return TrainMetrics(means, losses.sum(axis=1) / total, *spread)
 
 
 def _sums_of_clients(

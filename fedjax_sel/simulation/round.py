@@ -334,7 +334,7 @@ def record(
         return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, params)
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
-    unknown = evaluation.TrainMetrics(unmeasured, nan, nan)
+    unknown = evaluation.TrainMetrics(unmeasured, nan, nan, nan, nan)
     train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
@@ -350,7 +350,7 @@ def record(
             task,
             test=(test.measures, test.loss),
             train=(train.measures, train.loss),
-            worst_decile=train.worst_decile,
+            over_clients=(train.worst_decile, train.gini, train.jain),
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
             seconds=clock.round_seconds(plan, cohort, bill, start),
         ),

@@ -11,7 +11,9 @@ from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
+from fedjax_sel.strategies.cyclic import cyclic
 from fedjax_sel.strategies.divfl import divfl
+from fedjax_sel.strategies.e3cs import e3cs
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
@@ -49,6 +51,8 @@ TABLE: dict[str, Entry] = {
     "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
     "ocs": Entry(ocs, "Chen et al. 2022, OCS"),
     "kvib": Entry(kvib, "Zeng et al. 2025, K-Vib"),
+    "e3cs": Entry(e3cs, "Huang et al. 2022, E3CS"),
+    "cyclic": Entry(cyclic, "Cho et al. 2023"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

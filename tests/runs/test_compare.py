@@ -478,6 +478,25 @@ def test_a_seed_that_fails_makes_a_row_not_applicable_and_the_count_stands_besid
     assert comparison.as_markdown([row]).count("N/A (1 of 2 seeds)") == 4
 
 
+def test_fairness_of_selections_and_of_clients():
+    """Counts 1, 1, 1, 1 and 1, 2, 1, 0 in two rounds; client measures of one run only."""
+    result = made_up([[0.2, 0.7], [0.1, 0.5]], BYTES, COHORTS, target=None)
+    columns = ("worst_decile_accuracy", "gini_accuracy", "jain_accuracy")
+    measured = result.measured | dict(zip(columns, np.array([[[9, 0.25]] * 2, [[9, 0.125]] * 2, [[9, 0.5]] * 2])))
+    rows = [comparison.row("s", "a", result), comparison.row("s", "b", dataclasses.replace(result, measured=measured))]
+    for row in rows:
+        assert row.gini_of_selections.mean == pytest.approx((0 + 12 / 32) / 2)
+        assert row.jain_of_selections.mean == pytest.approx((1 + 16 / 24) / 2)
+        assert row.participation_gap.mean == (0 + 1) / 2
+    assert rows[0].worst_decile is rows[0].gini_of_clients is rows[0].jain_of_clients is None
+    cells = comparison.columns(rows)
+    assert cells["worst tenth"] == ["", "0.250 ± 0.000"] and cells["Jain of clients"] == ["", "0.500 ± 0.000"]
+    assert "worst tenth" not in comparison.columns(rows[:1])
+    table = list(csv.DictReader(comparison.as_csv(rows).splitlines()))
+    assert [line["gini_of_clients_mean"] for line in table] == ["", "0.125"]
+    assert dict(result.summary())["participation gap"].tolist() == [0.0, 1.0]
+
+
 def test_a_row_where_all_seeds_arrive():
     row = comparison.row("s", "a", made_up([[0.2, 0.7], [0.65, 0.5]], BYTES, COHORTS, target=0.6), 0.25)
     assert row.rounds_to_target == (1.5, np.std([1, 2], ddof=1), 1.5, 2, 2)

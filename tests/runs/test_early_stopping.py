@@ -50,6 +50,10 @@ def test_losses_fall_as_they_improve():
     stop = EarlyStopping(2, measure="test_loss")
     assert not stop.chunk(measured([[3.0, 2.0, 1.0, 0.5]], name="test_loss"), 0)
     assert stop.best == [0.5] and stop.best_rounds == [4]
+    stop = EarlyStopping(2, measure="gini_accuracy")
+    assert stop.chunk(measured([[0.3, 0.4, 0.4]], name="gini_accuracy"), 0)
+    stop = EarlyStopping(2, measure="jain_error")  # equality grows, whatever the task's measure does
+    assert stop.chunk(measured([[0.9, 0.8, 0.8]], higher_is_better=False, name="jain_error"), 0)
     stop = EarlyStopping(2)  # an error, as the task says
     assert stop.chunk(measured([[3.0, 4.0, 4.0]], higher_is_better=False, name="test_error"), 0)
 

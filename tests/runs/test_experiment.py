@@ -1,6 +1,7 @@
 """Runs from Python and their folders."""
 
 import csv
+import dataclasses
 import json
 import time
 
@@ -29,6 +30,17 @@ def test_a_result_has_seeds_and_rounds_in_front(finished):
     assert result.cohorts.shape == (2, 5, 4) and result.cohorts.dtype == np.int32
     assert all(column.shape == (2, 5) and column.dtype == np.int64 for column in result.ledger)
     assert (np.diff(result.elapsed_seconds) > 0).all()
+
+
+def test_rounds_of_an_earlier_version_limit_the_columns(finished):
+    _, result = finished
+    measured = {name: values for name, values in result.measured.items() if not name.startswith(("gini_", "jain_"))}
+    earlier = dataclasses.replace(result, measured=measured)
+    collector = experiment.Collector(result.config, result.data_source, 1, (), earlier)
+    collector._parts.append(result)
+    whole = collector.result()
+    assert list(whole.measured) == list(measured) and whole.num_rounds == 10
+    assert "final worst-decile accuracy" in dict(whole.summary())
 
 
 def test_the_folder_holds_the_same_numbers(finished):

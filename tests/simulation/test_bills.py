@@ -101,6 +101,8 @@ BILLS = {
     ("tifl", ("interval", 4)): (served_by(0, 4, 8), COHORT, start(N) + at(0, 4, 8, value=N)),
     ("tifl", ("policy", "fast")): (served_by(0), COHORT, start(N)),
     ("fedcs",): (served_by(0), COHORT, start(N)),
+    ("e3cs",): (COHORT, COHORT, NONE),
+    ("cyclic",): (COHORT, COHORT, NONE),
     ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
     # the ceiling of 4.5 candidates
     ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.extend.core import ClosedJaxpr
 
-from fedjax_sel import Experiment, devices, models, strategies
+from fedjax_sel import Experiment, devices, metrics, models, strategies
 from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
@@ -276,6 +276,8 @@ def test_evaluation_equals_a_direct_one():
         np.testing.assert_allclose(records.measured["train_accuracy"][0, s], np.mean(all_correct), rtol=1e-6)
         np.testing.assert_allclose(records.measured["train_loss"][0, s], np.mean(all_losses), rtol=1e-5)
         np.testing.assert_allclose(records.measured["worst_decile_accuracy"][0, s], min(by_client), rtol=1e-6)
+        np.testing.assert_allclose(records.measured["gini_accuracy"][0, s], metrics.gini_index(by_client), rtol=1e-4)
+        np.testing.assert_allclose(records.measured["jain_accuracy"][0, s], metrics.jain_index(by_client), rtol=1e-5)
 
 
 @pytest.mark.slow

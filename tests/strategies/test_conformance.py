@@ -40,6 +40,9 @@ VARIANTS = [
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
     ("ocs", {"num_candidates": 6, "rescalings": None}),
     ("kvib", {"theta": 0.1, "bound": 0.3, "law": "linear"}),
+    ("e3cs", {"draw": "systematic", "quota": 0.0, "learning_rate": 5.0}),
+    ("e3cs", {"quota": 1.0, "quota_start": 0.5}),
+    ("cyclic", {"num_groups": 1}),
 ]
 
 

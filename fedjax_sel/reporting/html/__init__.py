@@ -670,9 +670,10 @@ def _rows(chapter: Chapter) -> list[comparison.Row]:
 
 
 def _row(run: Run) -> comparison.Row:
-    """Return a run's table row, without the clients seen if its last cohorts are not saved yet."""
+    """Return a run's table row, without the measures of selection if its last cohorts are not saved yet."""
     row, complete = comparison.row("", run.name, run.result), run.cohorts_known == run.result.num_rounds
-    return row if complete else row._replace(clients_seen=None, rounds_until_all_seen=None)
+    unknown = dict.fromkeys(("clients_seen", "rounds_until_all_seen", *comparison.SELECTION_FAIRNESS))
+    return row if complete else row._replace(**unknown)
 
 
 def _plots(number: int, kind: str, layout: str) -> str:

@@ -147,6 +147,11 @@ ocs.rescalings                   | 4           | FL-optimal-client-sampling, --j
 kvib.theta                       | None        | (N / (T K))^(1/3): dunzeng/K-Vib, sampler.py
 kvib.bound                       | None        | measured; dunzeng/K-Vib, README.md: -reg 0.1, which is G^2
 kvib.law                         | root        | minimizes the regularized variance; dunzeng/K-Vib: linear
+e3cs.quota                       | 0.5         | Huang et al.: 0, 0.5 and 0.8 are compared
+e3cs.quota_start                 | 0.0         | Huang et al.: a constant quota
+e3cs.learning_rate               | 0.5         | aviramlachmani/flsim-E3CS-impl, server/server.py
+e3cs.draw                        | sequential  | Huang et al., Algorithm 1; torch.multinomial in that port
+cyclic.num_groups                | 5           | of our own
 """
 
 

@@ -100,7 +100,8 @@ const IN_WORDS = {
 function nameOf(key) {
   if (IN_WORDS[key]) return IN_WORDS[key];
   const words = key.replace(/_/g, " ");
-  return capital(words.replace(/^train /, "training ").replace(/^worst decile /, "worst-decile training "));
+  return capital(words.replace(/^train /, "training ").replace(/^worst decile /, "worst-decile training ")
+    .replace(/^(gini|jain) /, (index) => `${capital(index)}index of client `));
 }
 function curvePictures(place, setting) {
   const keys = [...new Set(setting.runs.flatMap((run) => Object.keys(run.curves)))];
@@ -118,7 +119,7 @@ function timePicture(place, setting, key, blocks) {
     key === "clients_seen" ? `Out of ${setting.clients} clients.` : "",
     key === setting.measure && blocks > 1 ? `Each point is the mean of up to ${blocks} rounds.` : "",
   ].join(" ").trim();
-  const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD") + unit;
+  const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD").replace(/^(gini|jain)/, capital) + unit;
   picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
 function servedPictures(place, setting) {

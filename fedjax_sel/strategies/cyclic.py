@@ -1,0 +1,67 @@
+"""Cyclic participation: groups of clients take turns in a fixed order (Cho et al., ICML 2023).
+
+The clients form m groups. Round t trains clients of group t mod m only, so that m rounds visit all groups once. Phones
+that charge at night, in several time zones, participate in this way.
+
+    symbol   here                  shape    meaning
+    m        `num_groups`                   number of groups, random and of equal size
+    g_i      State.groups[i]       scalar   group of client i, from 0
+
+Each round draws K clients of its group uniformly, without replacement.
+
+Information bought: none.
+
+Differs from the paper:
+* The paper's groups are given by the clients' availability, and their data may differ. Here they are random, so
+  selection is cyclic but the data of two groups differ by chance only. For groups of similar clients, use
+  --available label or --available daily with another strategy.
+* A group with fewer than K available clients is filled from the next groups.
+* The default number of groups is this package's choice.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+
+
+class State(NamedTuple):
+    """Constants; cyclic participation learns nothing."""
+
+    num_selected: Static  # K
+    groups: jax.Array  # group of each client, int32 [N]
+
+
+def cyclic(*, num_groups: int = 5) -> Strategy:
+    """Make cyclic participation.
+
+    Args:
+        num_groups: number of groups m, from 1 to N; 1 is uniform selection.
+
+    Raises:
+        UserError: `num_groups` is below 1; `init` raises it if m exceeds N.
+    """
+    if num_groups < 1:
+        raise UserError(f"cyclic: num_groups={num_groups} is below 1; leave it out for the default")
+
+    def init(key: jax.Array, env: Env) -> State:
+        n = env.num_clients
+        if num_groups > n:
+            raise UserError(f"cyclic: num_groups={num_groups} exceeds the {n} clients; give at most {n}")
+        groups = jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32) * num_groups // n)
+        return State(Static(env.num_selected), groups)
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info
+        k, n = state.num_selected.value, state.groups.shape[0]
+        turns = (state.groups - round) % num_groups  # rounds until each client's group is due
+        if available is not None:
+            turns = jnp.where(available, turns, num_groups)
+        ids = sampling.first((turns.astype(jnp.uint32), *sampling.random_words(key, n)), k)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    return Strategy("cyclic", init, select)

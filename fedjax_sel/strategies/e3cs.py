@@ -1,0 +1,161 @@
+"""E3CS: clients that report reliably, with a fairness floor (Huang et al., IEEE Internet of Things Journal 2022).
+
+Selected clients may fail to report. An adversarial bandit (Exp3 with several draws) learns which clients report. Each
+client keeps a minimum probability sigma_t, the fairness quota.
+
+    symbol    here                       shape    meaning
+    N, k                                          number of clients (the paper's K), and of selected clients
+    sigma_t   quota * k / N              scalar   fairness quota of round t: smallest probability
+    w_i       exp(State.log_weights[i])  scalar   exponential weight, divided by the largest one
+    alpha_t   cap                        scalar   cap on the weights, with which no probability exceeds 1
+    S_t       p_i >= _CERTAIN            [N]      clients whose weight exceeds alpha_t, so that p_i = 1
+    p_i       State.probabilities[i]     scalar   allocated probability; the sum over all clients is k
+    x_i       selection.mask             [k]      1 if the report of a selected client arrived, else 0
+    eta       `learning_rate`                     learning rate of the weights
+
+ProbAlloc, with w'_i = min(w_i, alpha_t):
+
+    p_i = sigma_t + (k - N sigma_t) w'_i / sum_j w'_j
+
+If no weight exceeds the cap, w' = w. Otherwise alpha_t solves p_i = 1 for the clients in S_t. With the number of free
+places q = (k - N sigma_t) / (1 - sigma_t) and the m largest weights capped, alpha_t = (sum of the others) / (q - m).
+Then p_i = sigma_t + (1 - sigma_t) w'_i / alpha_t.
+
+Update, with the unbiased estimate xhat_i = x_i / p_i for selected clients and 0 for others:
+
+    w_i <- w_i exp((k - N sigma_t) eta xhat_i / N) if i is not in S_t, else w_i
+
+Without lost reports, every selected client succeeds, and the weights follow the draws. With --deadline, slow clients
+fail. With --report-failure-rate, all clients fail equally often.
+
+Information bought: none. Whether a report arrives is known without a request.
+
+Differs from the paper:
+* draw="sequential" is the paper's multinomial draw without replacement: clients are drawn one after another with
+  probabilities in proportion to p_i. Client i is then selected with a probability that differs from p_i. For k = 2
+  and p = (1, 1/2, 1/2), client 0 is selected with probability 5/6, not 1. draw="systematic" selects each client with
+  probability p_i, on which the unbiasedness of xhat_i rests, and allows --aggregation unbiased. A public port draws
+  sequentially; it also updates the weights of clients that were not selected, and cuts p_i at 1 without a cap on w.
+* Unavailable clients get no probability: N counts the available clients, and k is at most N. If at most k clients are
+  available, all have probability 1 and no weight changes. The paper assumes that all clients can be selected.
+"""
+
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+
+_SMALLEST = 1e-30  # of a probability that a division sees
+_CERTAIN = 1 - 1e-6  # from here on, a probability is 1 but for rounding
+
+
+class State(NamedTuple):
+    """The bandit's weights, and the allocation of the current round."""
+
+    num_selected: Static  # k
+    first_fair_round: jax.Array  # round from 0 in which the quota starts, float32 scalar
+    log_weights: jax.Array  # log w_i minus the largest one, float32 [N]
+    probabilities: jax.Array  # p_i, float32 [N]; 0 for unavailable clients
+    gains: jax.Array  # growth of log w_i if client i is selected and reports, float32 [N]
+
+
+def e3cs(
+    *,
+    quota: float = 0.5,
+    quota_start: float = 0.0,
+    learning_rate: float = 0.5,
+    draw: Literal["sequential", "systematic"] = "sequential",
+) -> Strategy:
+    """Make E3CS.
+
+    Args:
+        quota: fairness quota as a fraction of k / N, from 0 (no floor) to 1 (uniform selection).
+        quota_start: fraction of all rounds before the quota starts; it is 0 until then. quota=1,quota_start=0.25 is
+            the paper's E3CS-inc.
+        learning_rate: learning rate eta of the weights, above 0.
+        draw: `sequential` draws in proportion to the probabilities, `systematic` with exactly these probabilities.
+
+    Raises:
+        UserError: a parameter is outside its range or has no effect.
+    """
+    for name, value in (("quota", quota), ("quota_start", quota_start)):
+        if not 0 <= value <= 1:
+            raise UserError(f"e3cs: {name}={value} is outside [0, 1]; leave it out for the default")
+    if quota_start and not quota:
+        raise UserError(f"e3cs: quota_start={quota_start} has no effect with quota=0; leave one out")
+    if not 0 < learning_rate < float("inf"):
+        raise UserError(f"e3cs: learning_rate={learning_rate} is not above 0 or not finite; leave it out for 0.5")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        zeros = jnp.zeros((env.num_clients,))
+        start = jnp.float32(quota_start * env.num_rounds if quota_start else 0.0)
+        return State(Static(env.num_selected), start, zeros, zeros, zeros)
+
+    def observe(state: State, info, round, available) -> State:
+        del info
+        here = jnp.ones(state.log_weights.shape, bool) if available is None else available
+        n = jnp.maximum(here.sum(), 1).astype(jnp.float32)
+        k = jnp.minimum(state.num_selected.value, n)
+        fraction = jnp.where(round < state.first_fair_round, 0.0, quota)
+        probabilities = allocate(state.log_weights, here, k, fraction)
+        gains = k * (1 - fraction) * learning_rate / (n * jnp.maximum(probabilities, _SMALLEST))
+        uncapped = here & (probabilities < _CERTAIN)
+        return state._replace(probabilities=probabilities, gains=jnp.where(uncapped, gains, 0.0))
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info, round
+        k = state.num_selected.value
+        if draw == "sequential":
+            ids = sampling.without_replacement(key, state.probabilities, k, available)
+        else:
+            ids = sampling.systematic(key, state.probabilities, k)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    def update(state: State, info, round, selection: Selection, outcome) -> State:
+        del info, round, outcome
+        gains = jnp.where(selection.mask, state.gains[selection.ids], 0.0)
+        log_weights = state.log_weights.at[selection.ids].add(gains)
+        return state._replace(log_weights=log_weights - log_weights.max())
+
+    def inclusion(state: State, info, round, available) -> jax.Array:
+        del info, round, available
+        return state.probabilities
+
+    exact = inclusion if draw == "systematic" else None
+    return Strategy("e3cs", init, select, update=update, observe=observe, inclusion=exact)
+
+
+def allocate(log_weights: jax.Array, here: jax.Array, k: jax.Array | float, fraction: jax.Array | float) -> jax.Array:
+    """Return the probabilities (ProbAlloc), float32 [N], with sum k and zero for unavailable clients.
+
+    Args:
+        log_weights: logarithms of the weights, float32 [N].
+        here: available clients, bool [N].
+        k: number of clients to select, at most the number of available clients, scalar.
+        fraction: quota as a fraction of k / N, scalar in [0, 1].
+    """
+    total = jnp.maximum(here.sum(), 1)
+    sigma = fraction * k / total
+    places = k * (1 - fraction) / jnp.maximum(1 - sigma, _SMALLEST)  # q
+    logits = jnp.where(here, log_weights, jnp.finfo(jnp.float32).min)
+    descending = -jnp.sort(-logits)
+    # Sums of the weights from the m-th on, relative to the m-th: a sum of logarithms of any size keeps its digits.
+    _, sums = lax.associative_scan(_add, (descending, jnp.ones_like(descending)), reverse=True)
+    m = jnp.arange(logits.shape[0])
+    last = jnp.maximum((places > m).sum() - 1, 0)  # the largest possible number; rounding may reject all others
+    count = jnp.argmax((sums >= places - m) | (m == last))
+    weights = jnp.exp(logits - descending[count])
+    cap = sums[count] / jnp.maximum(places - count, 0.0)
+    probabilities = sigma + (1 - sigma) * jnp.minimum(weights / cap, 1.0)
+    return jnp.where(here, probabilities, 0.0)
+
+
+def _add(small: tuple[jax.Array, jax.Array], large: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    """Add two sums of weights, each a logarithm of the largest weight and the sum relative to it."""
+    return large[0], large[1] + small[1] * jnp.exp(small[0] - large[0])

@@ -1,0 +1,66 @@
+"""Cyclic participation: turns by hand, and the law of a cohort by enumeration."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import Env
+from fedjax_sel.strategies.cyclic import cyclic
+
+DRAWS = 20_000
+
+
+def started(strategy, n, k, seed=0):
+    sizes = jnp.full((n,), 5, jnp.int32)
+    return strategy.init(jax.random.key(seed), Env(n, k, 10, 4, 10, sizes, sizes / sizes.sum()))
+
+
+def drawing(strategy, state, available=None):
+    """Return a function from a round to its cohorts."""
+    select = jax.jit(jax.vmap(lambda key, round: strategy.select(key, state, None, round, available), (0, None)))
+    return lambda round: select(jax.random.split(jax.random.key(1), DRAWS), jnp.int32(round))
+
+
+@pytest.mark.parametrize("n,m,sizes", [(12, 4, [3, 3, 3, 3]), (11, 3, [3, 4, 4]), (4, 4, [1, 1, 1, 1])])
+def test_groups_are_random_and_of_equal_size(n, m, sizes):
+    strategy = cyclic(num_groups=m)
+    groups = np.stack([started(strategy, n, 1, seed).groups for seed in range(400)])
+    assert all(sorted(np.bincount(one, minlength=m)) == sizes for one in groups)
+    np.testing.assert_allclose(groups.mean(axis=0), groups[0].mean(), atol=5 * m / 2 / np.sqrt(400))
+
+
+def test_groups_take_turns_and_a_cohort_is_uniform_within_its_group():
+    strategy = cyclic(num_groups=3)
+    state = started(strategy, 12, 2)._replace(groups=jnp.int32([0, 1, 2] * 4))
+    cohorts_of = drawing(strategy, state)
+    for round in (0, 1, 2, 3, 7):
+        found = cohorts_of(round)
+        assert np.asarray(found.mask).all() and found.weights is None
+        pairs = list(itertools.combinations(range(round % 3, 12, 3), 2))
+        cohorts, counts = np.unique(np.sort(found.ids, axis=1), axis=0, return_counts=True)
+        assert [tuple(cohort) for cohort in cohorts.tolist()] == pairs
+        assert stats.chisquare(counts).pvalue > 1e-4
+
+
+def test_the_next_groups_fill_a_group_without_enough_clients():
+    """Group 1 has one available client, and group 2, the next one, has none."""
+    strategy = cyclic(num_groups=3)
+    state = started(strategy, 6, 2)._replace(groups=jnp.int32([0, 0, 1, 1, 2, 2]))
+    available = jnp.array([True, True, True, False, False, False])
+    ids, counts = np.unique(drawing(strategy, state, available)(1).ids, return_counts=True)
+    assert ids.tolist() == [0, 1, 2] and counts[2] == DRAWS
+    assert stats.binomtest(int(counts[0]), DRAWS).pvalue > 1e-4
+    alone = strategy.select(jax.random.key(0), state, None, jnp.int32(1), available.at[:2].set(False))
+    assert alone.ids[0] == 2 and alone.mask.tolist() == [True, False]
+
+
+def test_bad_numbers_of_groups_are_one_line():
+    with pytest.raises(UserError, match="num_groups=0 is below 1"):
+        cyclic(num_groups=0)
+    with pytest.raises(UserError, match="num_groups=5 exceeds the 4 clients; give at most 4"):
+        started(cyclic(), 4, 1)

@@ -15,9 +15,11 @@ from fedjax_sel.strategies.divfl import divfl
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
+from fedjax_sel.strategies.fedlecc import fedlecc
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.hics_fl import hics_fl
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
@@ -45,6 +47,8 @@ TABLE: dict[str, Entry] = {
     "oort": Entry(oort, "Lai et al. 2021"),
     "tifl": Entry(tifl, "Chai et al. 2020"),
     "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
+    "hics_fl": Entry(hics_fl, "Chen, Vikalo 2024"),
+    "fedlecc": Entry(fedlecc, "Jimenez-Gutierrez et al. 2026"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -120,8 +120,8 @@ def ranking(
     n = losses.shape[0]
     members = (clusters == jnp.arange(n)[:, None]) & available  # [cluster, client]
     means = jnp.where(members, losses, 0.0).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1)
-    tie = jax.random.permutation(key, n)
+    tie, tie_of_cluster = (jax.random.permutation(one, n) for one in jax.random.split(key))
     ahead = (losses > losses[:, None]) | ((losses == losses[:, None]) & (tie < tie[:, None]))
     rank = (members[clusters] & ahead).sum(axis=1)  # place of the client in its cluster, the highest loss first
-    words = (~available, rank // share, sampling.descending(means[clusters]), tie[clusters], rank)
+    words = (~available, rank // share, sampling.descending(means[clusters]), tie_of_cluster[clusters], rank)
     return tuple(word.astype(jnp.uint32) for word in words)

@@ -38,6 +38,8 @@ VARIANTS = [
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("hics_fl", {"linkage": "square", "num_clusters": 2}),
+    ("fedlecc", {"num_clusters": 3, "clusters_per_round": 3}),
 ]
 
 

@@ -142,6 +142,13 @@ tifl.credits                     | None        | the number of rounds over m: ba
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
 fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
+hics_fl.temperature              | 0.0025      | Chen, Vikalo A.1.2, Fashion-MNIST (0.0015 on CIFAR-10 and Mini-ImageNet)
+hics_fl.entropy_weight           | 10.0        | Chen, Vikalo, below Eq. 9
+hics_fl.gamma                    | 4.0         | Chen, Vikalo A.1.2, Fashion-MNIST and CIFAR-10 (2 on Mini-ImageNet)
+hics_fl.num_clusters             | None        | Chen, Vikalo A.1.2: K
+hics_fl.linkage                  | condensed   | Chen, Vikalo, Eq. 9 as the distance; as in `clustered`
+fedlecc.num_clusters             | None        | ours: one cluster per label
+fedlecc.clusters_per_round       | None        | ours: half of the clusters
 """
 
 

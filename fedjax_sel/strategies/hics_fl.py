@@ -95,7 +95,10 @@ def hics_fl(
         if num_clusters is not None and num_clusters > n:
             raise UserError(f"hics_fl: num_clusters={num_clusters} exceeds the {n} clients; give at most {n}")
         if env.output_layer is None:
-            raise UserError("hics_fl: the model's output layer is unknown; use a model that ends in a dense layer")
+            raise UserError(
+                "hics_fl: the model's output layer is unknown; use a model that ends in a dense layer, and pass "
+                "`params` and `output_layer` to a Selector"
+            )
         num_outputs = env.output_layer.bias_of(env.params).shape[0]
         return State(
             Static(env.num_selected), Static(env.output_layer), jnp.float32(env.num_rounds),

@@ -17,11 +17,13 @@ from fedjax_sel.strategies.e3cs import e3cs
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
+from fedjax_sel.strategies.fedlecc import fedlecc
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.kvib import kvib
 from fedjax_sel.strategies.ocs import ocs
+from fedjax_sel.strategies.hics_fl import hics_fl
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
@@ -53,6 +55,8 @@ TABLE: dict[str, Entry] = {
     "kvib": Entry(kvib, "Zeng et al. 2025, K-Vib"),
     "e3cs": Entry(e3cs, "Huang et al. 2022, E3CS"),
     "cyclic": Entry(cyclic, "Cho et al. 2023"),
+    "hics_fl": Entry(hics_fl, "Chen, Vikalo 2024"),
+    "fedlecc": Entry(fedlecc, "Jimenez-Gutierrez et al. 2026"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -123,7 +123,7 @@ State = Any  # a pytree; its structure and shapes never change during a run
 class Static:
     """A constant inside a state that stays static under jit, vmap and scan, such as K: `state.num_selected.value`."""
 
-    value: int
+    value: Any
 
     def __post_init__(self) -> None:
         try:

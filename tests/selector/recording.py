@@ -13,6 +13,7 @@ from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import requests_at_start
 
 N, K, CLASSES = 12, 3, 4
+ENV = ("num_params", "num_classes", "params", "output_layer")
 LEDGER = ("models_down", "models_up", "floats_up")
 
 
@@ -44,7 +45,7 @@ class Recording:
         strategy = self.strategy
 
         def init(key, env):
-            self.env = (env.num_params, env.num_classes)
+            self.env = {name: getattr(env, name) for name in ENV}
             jax.debug.callback(self.note("init"), 0, env.sizes, env.all_sizes)
             return strategy.init(key, env)
 
@@ -79,10 +80,7 @@ class Recording:
         profile = info.profile.value.shape[-1] if "profile" in info.kinds() else None
         given = {"sizes": sizes, "all_sizes": all_sizes, "profile_size": profile, "seed": self.seed, "clients": NAMES}
         given["has_clock"] = self.timed
-        params, classes = self.env
-        return fedjax_sel.Selector(
-            self.strategy, N, K, self.rounds, num_params=params, num_classes=classes, **given | others
-        )  # fmt: skip
+        return fedjax_sel.Selector(self.strategy, N, K, self.rounds, **self.env | given | others)
 
     def play(self, selector, first=0, last=None):
         """The rounds from `first` on; what the Selector selected, and whether that is what the run did."""

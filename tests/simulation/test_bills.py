@@ -104,6 +104,8 @@ BILLS = {
     ("e3cs",): (COHORT, COHORT, NONE),
     ("cyclic",): (COHORT, COHORT, NONE),
     ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
+    ("hics_fl",): (COHORT, COHORT, NONE),
+    ("fedlecc",): (np.full(T, N), COHORT, start(N * 4) + N),  # histograms of four labels need no model
     # the ceiling of 4.5 candidates
     ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),
 }
@@ -124,6 +126,7 @@ EXAMPLES = {
     # the cohort does not train again what it trained to answer in the same round
     ("tifl", ("interval", 4)): (8 * (COHORT + start(N)), 4 * at(0, 4, 8, value=N), NONE),
     ("fedcs", ("resources", "each-round")): (np.full(T, 8 * 2 * K), NONE, NONE),
+    ("fedlecc",): (8 * COHORT, np.full(T, 4 * N), NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
 }

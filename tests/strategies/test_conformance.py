@@ -43,6 +43,8 @@ VARIANTS = [
     ("e3cs", {"draw": "systematic", "quota": 0.0, "learning_rate": 5.0}),
     ("e3cs", {"quota": 1.0, "quota_start": 0.5}),
     ("cyclic", {"num_groups": 1}),
+    ("hics_fl", {"linkage": "square", "num_clusters": 2}),
+    ("fedlecc", {"num_clusters": 3, "clusters_per_round": 3}),
 ]
 
 

@@ -152,6 +152,13 @@ e3cs.quota_start                 | 0.0         | Huang et al.: a constant quota
 e3cs.learning_rate               | 0.5         | aviramlachmani/flsim-E3CS-impl, server/server.py
 e3cs.draw                        | sequential  | Huang et al., Algorithm 1; torch.multinomial in that port
 cyclic.num_groups                | 5           | of our own
+hics_fl.temperature              | 0.0025      | Chen, Vikalo A.1.2, Fashion-MNIST (0.0015 on CIFAR-10 and Mini-ImageNet)
+hics_fl.entropy_weight           | 10.0        | Chen, Vikalo, below Eq. 9
+hics_fl.gamma                    | 4.0         | Chen, Vikalo A.1.2, Fashion-MNIST and CIFAR-10 (2 on Mini-ImageNet)
+hics_fl.num_clusters             | None        | Chen, Vikalo A.1.2: K
+hics_fl.linkage                  | condensed   | Chen, Vikalo, Eq. 9 as the distance; as in `clustered`
+fedlecc.num_clusters             | None        | ours: one cluster per label
+fedlecc.clusters_per_round       | None        | ours: half of the clusters
 """
 
 

@@ -1,0 +1,127 @@
+"""FedLECC: high losses in clusters of clients with similar labels (Jimenez-Gutierrez et al., 2026).
+
+Clients are clustered once, by their label distributions. Each round selects the clients with the highest losses in the
+clusters with the highest mean losses. Clusters provide diversity, losses show what the model has not learned.
+
+    symbol  here                            shape    meaning
+    p_i     info.label_histogram.value[i]   [C]      label distribution of client i, from its counts
+    d_ij    |sqrt p_i - sqrt p_j| / sqrt 2  scalar   Hellinger distance
+    l_i     info.loss.value[i]              scalar   loss of the round's model on client i's data
+    M       `num_clusters`                           number of clusters
+    J       `clusters_per_round`                     clusters that share a cohort
+    z       ceil(K / J)                              clients per cluster
+
+Clusters are sorted by their mean loss, the highest first. Each gives its z clients with the highest losses, until the
+cohort has K clients.
+
+Information bought: the label histograms of all clients before the first round (N C floats up), and the loss of all
+clients in every round (N models down, N floats up).
+
+Differs from the paper:
+* The paper's abstract states clusters of similar label distributions, and priority for clusters and clients with higher
+  losses. Ward's clustering of Hellinger distances, M, J and the rule of z clients per cluster are choices made here.
+* A cluster with fewer than z available clients gives all of them, and the next clusters fill the cohort. If all
+  clusters have given z clients, they give z more, in the same order.
+* Ties are random. Unavailable clients count in no mean and are not selected.
+* Clients that do not send a histogram are similar to each other. A client that never sent a loss counts with the
+  largest one, as in `afl`.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import clustering, sampling
+from fedjax_sel.strategies.afl import known_or_largest
+from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, Request, always, at_start
+
+
+class State(NamedTuple):
+    """The clusters; the table of losses holds everything else."""
+
+    num_selected: Static  # K
+    num_clusters: Static  # M
+    order: jax.Array  # random order of the clients, which breaks ties of the clustering, int32 [N]
+    clusters: jax.Array  # cluster of each client, int32 [N]
+
+
+def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None = None) -> Strategy:
+    """Make FedLECC.
+
+    Args:
+        num_clusters: number of clusters M, from 1 to N. None: the number of labels, at most N.
+        clusters_per_round: number of clusters J that share a cohort, from 1 to M. None: M / 2, rounded up.
+
+    Raises:
+        UserError: a parameter is outside its range; `init` raises it if M exceeds N or J exceeds M.
+    """
+    for name, value in (("num_clusters", num_clusters), ("clusters_per_round", clusters_per_round)):
+        if value is not None and value < 1:
+            raise UserError(f"fedlecc: {name}={value} is below 1; leave it out for the default")
+
+    def init(key: jax.Array, env: Env) -> State:
+        n = env.num_clients
+        m = min(env.num_classes, n) if num_clusters is None else num_clusters
+        if m > n:
+            raise UserError(f"fedlecc: num_clusters={m} exceeds the {n} clients; give at most {n}")
+        if clusters_per_round is not None and clusters_per_round > m:
+            raise UserError(
+                f"fedlecc: clusters_per_round={clusters_per_round} exceeds the {m} clusters; give at most {m}"
+            )
+        order = jax.random.permutation(key, n).astype(jnp.int32)
+        return State(Static(env.num_selected), Static(m), order, jnp.zeros((n,), jnp.int32))
+
+    def prepare(state: State, info: Information) -> State:
+        counts = info.label_histogram.value
+        return state._replace(clusters=clusters_of(counts, state.order, state.num_clusters.value))
+
+    def select(key, state: State, info: Information, round, available) -> Selection:
+        del round
+        k, m = state.num_selected.value, state.num_clusters.value
+        there = jnp.ones(state.order.shape, bool) if available is None else available
+        share = math.ceil(k / (clusters_per_round or math.ceil(m / 2)))
+        losses = known_or_largest(*info.loss)
+        ids = sampling.first(ranking(key, state.clusters, losses, share, there), k)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    requests = (Request("label_histogram", ALL, at_start()), Request("loss", ALL, always()))
+    return Strategy("fedlecc", init, select, requests, prepare=prepare)
+
+
+def clusters_of(counts: jax.Array, order: jax.Array, num_clusters: int) -> jax.Array:
+    """Return the cluster of each client, int32 [N], by Ward's clustering of Hellinger distances.
+
+    Args:
+        counts: label histograms, [N, C].
+        order: order of the clients, which breaks ties, int32 [N].
+        num_clusters: M.
+    """
+    shares = counts / jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
+    distances = clustering.distances_of_rows(jnp.sqrt(shares[order]))  # a common factor does not change the clusters
+    return clustering.cut_into(clustering.linkage(distances), num_clusters)[jnp.argsort(order)]
+
+
+def ranking(
+    key: jax.Array, clusters: jax.Array, losses: jax.Array, share: int, available: jax.Array
+) -> tuple[jax.Array, ...]:
+    """Return the words, uint32 [N] each, that sort clients for selection; see `sampling.first`.
+
+    Args:
+        key: random key, consumed; it breaks ties.
+        clusters: cluster of each client, int32 [N].
+        losses: losses, float32 [N].
+        share: number of clients z that a cluster gives before the next cluster's turn.
+        available: availability, bool [N]; unavailable clients come last.
+    """
+    n = losses.shape[0]
+    members = (clusters == jnp.arange(n)[:, None]) & available  # [cluster, client]
+    means = jnp.where(members, losses, 0.0).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1)
+    tie, tie_of_cluster = (jax.random.permutation(one, n) for one in jax.random.split(key))
+    ahead = (losses > losses[:, None]) | ((losses == losses[:, None]) & (tie < tie[:, None]))
+    rank = (members[clusters] & ahead).sum(axis=1)  # place of the client in its cluster, the highest loss first
+    words = (~available, rank // share, sampling.descending(means[clusters]), tie_of_cluster[clusters], rank)
+    return tuple(word.astype(jnp.uint32) for word in words)

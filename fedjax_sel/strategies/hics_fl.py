@@ -1,0 +1,178 @@
+"""HiCS-FL: hierarchical clustered sampling guided by the clients' label entropies (Chen, Vikalo, NeurIPS 2024).
+
+A client's update of the output layer's bias shows how balanced its labels are. The server estimates the entropy of each
+client's labels from it, clusters clients with similar updates and similar entropies, and prefers clusters of high
+entropy. The preference declines to zero over the run.
+
+    symbol     here                    shape    meaning
+    db^(k)     bias_of(updates)[k]     [C]      update of the output layer's bias in k's last local training
+    T          `temperature`                    temperature of the softmax of db
+    H^_k       State.entropies[k]      scalar   entropy of softmax(db / T), nats (Eq. 7)
+    lambda     `entropy_weight`                 weight of the difference of entropies in the distance (Eq. 9)
+    M          `num_clusters`                   number of clusters
+    H_m        mean over the cluster   scalar   mean entropy of cluster m
+    gamma_0    `gamma`                          gamma_t = gamma_0 (1 - t / rounds), with rounds t = 1, 2, ...
+    p_k        sizes / sum(sizes)      scalar   share of all examples
+
+In the first ceil(N / K) rounds, every client is selected once, in random order. From then on, each draw takes a cluster
+with probability pi_m proportional to exp(gamma_t H_m), then one of its clients with probability proportional to p_k
+(Eq. 10). Draws are repeated until K distinct clients are selected. This is sampling without replacement with the
+weights pi_m p_k / sum_{j in m} p_j.
+
+Information bought: none. Training produces the updates; the server stores C floats per client.
+
+Differs from the paper:
+* The first phase ends when every client has been selected. If K does not divide N, Eq. 10 fills up its last cohort.
+  Clients that become available later are selected first, as in section 4.4 of the paper. A client whose report is lost
+  is not selected first again.
+* A client without an update, or with a zero one, has the largest entropy, ln C, like the paper's initial db = 0. Its
+  angle to the other such clients is 0, and pi / 2 to all others.
+* All clients are clustered; unavailable ones are then removed from their clusters and from the mean entropies.
+* Ties of Ward's clustering are random. An update that is not finite, or has an entry above 1e18, is discarded.
+* In the authors' code, entropies come from the mean rows of the output layer's weights, and angles from its weights and
+  bias. Clients are uniform within a cluster. If the variance of the entropies is at least 0.1, the code samples by
+  Algorithm 2 of `clustered` instead. Ward's clustering takes the rows of the distance matrix as points
+  (linkage="square"); the default takes its entries as distances (linkage="condensed").
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import clustering, facility_location, sampling
+from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+
+_LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow float32
+
+
+class State(NamedTuple):
+    """The clients' last updates, as their directions and entropies."""
+
+    num_selected: Static  # K
+    layer: Static  # paths of the output layer
+    num_rounds: jax.Array  # float32 scalar
+    sizes: jax.Array  # training examples, float32 [N]
+    visited: jax.Array  # whether the client was selected before, bool [N]
+    directions: jax.Array  # db of norm 1, float32 [N, C]; 0 before the first update
+    entropies: jax.Array  # H^, float32 [N]
+
+
+def hics_fl(
+    *,
+    temperature: float = 0.0025,
+    entropy_weight: float = 10.0,
+    gamma: float = 4.0,
+    num_clusters: int | None = None,
+    linkage: Literal["condensed", "square"] = "condensed",
+) -> Strategy:
+    """Make HiCS-FL.
+
+    Args:
+        temperature: temperature T, above 0; it scales with the updates, that is with learning rate and local steps.
+        entropy_weight: weight lambda of the entropies in the distance, at least 0.
+        gamma: preference gamma_0 for clusters of high entropy at the start, at least 0.
+        num_clusters: number of clusters M, from 1 to N. None: K.
+        linkage: input of Ward's clustering: the distances (`condensed`), or the rows of their matrix (`square`).
+
+    Raises:
+        UserError: a parameter is outside its range; `init` raises it if M exceeds N, or if the model's output layer is
+            unknown or has no bias.
+    """
+    if not 0 < temperature < float("inf"):
+        raise UserError(f"hics_fl: temperature={temperature} is not positive and finite; the paper uses 0.0025")
+    for name, value, usual in (("entropy_weight", entropy_weight, 10), ("gamma", gamma, 4)):
+        if not 0 <= value < float("inf"):
+            raise UserError(f"hics_fl: {name}={value} is negative or not finite; the paper uses {usual}")
+    if num_clusters is not None and num_clusters < 1:
+        raise UserError(f"hics_fl: num_clusters={num_clusters} is below 1; leave it out for K")
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n = env.num_clients
+        if num_clusters is not None and num_clusters > n:
+            raise UserError(f"hics_fl: num_clusters={num_clusters} exceeds the {n} clients; give at most {n}")
+        if env.output_layer is None:
+            raise UserError(
+                "hics_fl: the model's output layer is unknown; use a model that ends in a dense layer, and pass "
+                "`params` and `output_layer` to a Selector"
+            )
+        num_outputs = env.output_layer.bias_of(env.params).shape[0]
+        return State(
+            Static(env.num_selected), Static(env.output_layer), jnp.float32(env.num_rounds),
+            env.sizes.astype(jnp.float32), jnp.zeros((n,), bool), jnp.zeros((n, num_outputs), jnp.float32),
+            jnp.full((n,), math.log(num_outputs), jnp.float32),
+        )  # fmt: skip
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info
+        key_order, key_draw = jax.random.split(key)
+        k = state.num_selected.value
+        there = jnp.ones_like(state.visited) if available is None else available
+        distances = distances_of(state.directions, state.entropies, entropy_weight)
+        clusters = clusters_of(key_order, distances, num_clusters or k, linkage)
+        annealed = gamma * (1 - (round + 1) / state.num_rounds)
+        logits = logits_of(clusters, state.entropies, state.sizes, annealed, there)
+        # An infinite logit puts a client first; among several, their noise decides.
+        ids = sampling.by_logits(key_draw, jnp.where(state.visited, logits, jnp.inf), k, there)
+        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+
+    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
+        del info, round
+        bias = state.layer.value.bias_of(outcome.updates).astype(jnp.float32)
+        largest = jnp.abs(bias).max(axis=1, keepdims=True)
+        taken = selection.mask & outcome.finite & (largest[:, 0] < _LARGEST)
+        bias = jnp.where(taken[:, None], bias, 0.0)
+        scaled = bias / jnp.where(taken[:, None] & (largest > 0), largest, 1.0)  # squares of small entries underflow
+        length = jnp.sqrt(jnp.sum(scaled**2, axis=1, keepdims=True))
+        places = jnp.where(taken, selection.ids, state.sizes.shape[0])
+        return state._replace(
+            visited=state.visited.at[selection.ids].set(True),
+            directions=state.directions.at[places].set(scaled / jnp.where(length > 0, length, 1.0), mode="drop"),
+            entropies=state.entropies.at[places].set(entropies_of(bias, temperature), mode="drop"),
+        )
+
+    return Strategy("hics_fl", init, select, update=update)
+
+
+def entropies_of(updates: jax.Array, temperature: float) -> jax.Array:
+    """Return the entropy of softmax(update / temperature), nats, [K], for updates [K, C] (Eq. 7)."""
+    logs = jax.nn.log_softmax(updates / temperature, axis=1)
+    return -jnp.sum(jnp.exp(logs) * logs, axis=1)
+
+
+def distances_of(directions: jax.Array, entropies: jax.Array, weight: float) -> jax.Array:
+    """Return the angles of the directions [N, C] plus the weighted differences of the entropies [N], [N, N] (Eq. 9)."""
+    chords = jnp.sqrt(facility_location.sum_over_differences(jnp.square, directions, directions))
+    angles = 2 * jnp.arcsin(jnp.minimum(chords / 2, 1.0))  # exactly zero between equal directions
+    unknown = (directions == 0).all(axis=1)
+    angles = jnp.where(unknown[:, None] ^ unknown, jnp.pi / 2, angles)
+    return angles + weight * jnp.abs(entropies[:, None] - entropies)
+
+
+def clusters_of(key: jax.Array, distances: jax.Array, num_clusters: int, linkage: str) -> jax.Array:
+    """Return the cluster of each client, int32 [N], by Ward's clustering of distances [N, N] in random order."""
+    if linkage == "square":
+        distances = clustering.distances_of_rows(distances)
+    shuffled = jax.random.permutation(key, distances.shape[0])
+    tree = clustering.linkage(distances[shuffled][:, shuffled])
+    return clustering.cut_into(tree, num_clusters)[jnp.argsort(shuffled)]
+
+
+def logits_of(
+    clusters: jax.Array, entropies: jax.Array, sizes: jax.Array, gamma: jax.Array, available: jax.Array
+) -> jax.Array:
+    """Return the log of pi_m p_k / sum_{j in m} p_j, up to a constant, [N] (Eq. 10); only available clients count.
+
+    Args:
+        clusters: cluster of each client, int32 [N].
+        entropies: H^, [N].
+        sizes: training examples, [N].
+        gamma: gamma_t, scalar.
+        available: availability, bool [N]; logits of unavailable clients have no meaning.
+    """
+    members = (clusters[:, None] == clusters) & available
+    entropy = jnp.where(members, entropies, 0.0).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1)
+    return gamma * entropy + jnp.log(sizes) - jnp.log(jnp.where(members, sizes, 0.0).sum(axis=1))

@@ -12,12 +12,14 @@ from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.divfl import divfl
+from fedjax_sel.strategies.fed_cbs import fed_cbs
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.greedyfed import greedyfed
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
@@ -45,6 +47,8 @@ TABLE: dict[str, Entry] = {
     "oort": Entry(oort, "Lai et al. 2021"),
     "tifl": Entry(tifl, "Chai et al. 2020"),
     "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
+    "fed_cbs": Entry(fed_cbs, "Zhang et al. 2023, Fed-CBS"),
+    "greedyfed": Entry(greedyfed, "Singhal et al. 2024, GreedyFed"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -20,12 +20,12 @@ and phi_k is the mean over the orders (GTG-Shapley, Liu et al. 2022). With i = 0
 Information bought: `evaluations` losses per round on the server's own examples; nothing from clients.
 
 Differs from the paper:
-* The number of orders R is fixed: (evaluations - 2) / (K - 1), rounded down. The paper adds orders until the values
-  converge, at most 50 K in its code. Here the clients take turns at the first place in a random sequence, so that the
-  estimate is unbiased for any R.
-* All losses are evaluated before the truncation, which changes the values as in the paper but saves no work.
+* The number of orders R is fixed: (evaluations - 2) / (K - 1), rounded down. The authors' code adds orders until the
+  values converge, at most 50 K. Here the clients take turns at the first place in a random sequence, so that, without
+  truncation, the estimate is unbiased for any R.
+* All losses are evaluated before the truncation, which changes the values but saves no work.
 * The first rounds visit the clients in random order. If K does not divide N, their last cohort is filled with the
-  largest values instead of random clients. Clients that were unavailable are visited when they are available.
+  largest values; the authors' code fills it at random. Clients that were unavailable are visited later.
 * v averages the members' models, without the server's optimizer.
 * A lost report leaves the average unchanged. An update that is not finite contributes 0. Ties are broken at random.
 """

@@ -104,6 +104,8 @@ BILLS = {
     ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
     # the ceiling of 4.5 candidates
     ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),
+    ("fed_cbs",): (COHORT, COHORT, start(N * 4)),  # four labels
+    ("greedyfed", ("evaluations", 20)): (COHORT, COHORT, NONE),
 }
 
 
@@ -124,6 +126,7 @@ EXAMPLES = {
     ("fedcs", ("resources", "each-round")): (np.full(T, 8 * 2 * K), NONE, NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
+    ("greedyfed", ("evaluations", 20)): (8 * COHORT, NONE, np.full(T, 20 * 10)),
 }
 # One of a family by default: the others differ in what has tests of its own.
 LONG = [

@@ -38,6 +38,7 @@ VARIANTS = [
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("greedyfed", {"memory": 0.5, "evaluations": 13}),
 ]
 
 

@@ -142,6 +142,10 @@ tifl.credits                     | None        | the number of rounds over m: ba
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
 fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
+fed_cbs.exploration              | 10.0        | FedXplore, client_selector/fedcbs.yaml, lambda_
+greedyfed.memory                 | None        | Singhal et al., cumulative Shapley value
+greedyfed.evaluations            | 100         | ours: 10 orders of 10 clients; GreedyFed, server.py: up to 50 K orders
+greedyfed.truncation             | 0.0001      | GreedyFed, server.py, threshold
 """
 
 

@@ -25,9 +25,9 @@ Differs from the paper:
 * The paper's server computes QCID from the inner products of all pairs q_n a_n, which it obtains by homomorphic
   encryption. Here the clients send their histograms, and QCID is the same.
 * T_n starts at 1, as in two public ports; with 0 the exploration would be infinite. It counts reports that arrive.
-* beta_m = m and lambda = 10 are the values of FedXplore's port. There, the exponent is m - 1 from the third draw on, and
-  the second draw depends on the candidates' T_n. FedProphet's port has lambda = 1, and exponents from 1 to 10 for any
-  K. It takes the most probable first client, and the most balanced of several cohorts.
+* beta_m = m and lambda = 10 are the values of FedXplore's port. There, the exponent is m - 1 from the third draw on,
+  and the second draw depends on the candidates' T_n. FedProphet's port has lambda = 1, and exponents from 1 to 10 for
+  any K. It takes the most probable first client, and the most balanced of several cohorts.
 * QCID is at least 1e-10. Smaller values are rounding errors: such sets are balanced.
 * Clients that did not answer have the mean histogram of the others.
 """

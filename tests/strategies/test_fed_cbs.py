@@ -59,7 +59,7 @@ def law_of(histograms, k, exploration, round, times, available):
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("round,exploration,absent", [(6, 10.0, ()), (0, 10.0, ()), (6, 0.0, (3,)), (30, 40.0, (1, 2))])
 def test_ordered_cohorts_have_the_enumerated_law(round, exploration, absent):
-    """In the first round ln k = 0, so that nobody is explored."""
+    """In the first round ln k = 0, and there is no exploration."""
     n, k, counts = len(HISTOGRAMS), 3, [4, 0, 1, 9, 0, 2]
     strategy = fed_cbs(exploration=exploration)
     state = started(strategy, n, k)._replace(counts=jnp.int32(counts))

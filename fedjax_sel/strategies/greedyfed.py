@@ -4,9 +4,8 @@ The server estimates the contribution of each cohort member to a lower loss on i
 been selected once, it selects the K clients with the largest average contribution.
 
     symbol    here                shape    meaning
-    M         num_selected        scalar   clients per round, here called K
     v(S)      -subset_loss        scalar   minus the loss of the average of the models of S; for no client, of w^t
-    pi        permutations        [R, K]   random orders of the cohort; a different client is first in each
+    pi        permutations        [R, K]   random orders of the cohort; the clients take turns at the first place
     eps       `truncation`        scalar   values of v that differ by less count as equal
     phi_k     shapley_values      [K]      Shapley value of client k in this round
     SV_k      State.values[k]     [N]      average of phi_k over the rounds in which k reported

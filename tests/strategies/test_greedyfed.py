@@ -66,7 +66,8 @@ def estimate(losses, key, num_orders, k, truncation):
     return shapley_values(-losses(prefixes(places)), places, truncation), np.argsort(np.asarray(places), axis=1)
 
 
-@pytest.mark.parametrize("k,truncation", [(1, 0.0), (2, 1e-4), (5, 0.0), (5, 0.3), (6, 0.1), (4, 9.0)])
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("k,truncation", [(5, 0.3), (1, 0.0), (2, 1e-4), (5, 0.0), (6, 0.1), (4, 9.0)])
 def test_values_equal_the_twins(k, truncation):
     changed = False
     for seed in range(5):
@@ -83,6 +84,7 @@ def test_all_orders_give_the_exact_values():
     np.testing.assert_allclose(shapley_values(-losses(prefixes(places)), places, 0.0), exact(losses, k), atol=1e-6)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_orders", [1, 3, 4, 10])
 def test_estimates_are_unbiased(num_orders):
     """Also where the clients are not first equally often; the mean of many estimates, and the sum of each."""
@@ -97,6 +99,7 @@ def test_estimates_are_unbiased(num_orders):
     assert (np.abs(found.mean(axis=0) - exact(losses, k)) < 4.5 * error + 1e-6).all()
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("num_orders,k", [(12, 4), (7, 3), (2, 5), (1, 1)])
 def test_clients_take_turns_at_the_first_place(num_orders, k):
     places = np.asarray(permutations(jax.random.key(2), num_orders, k))
@@ -130,6 +133,7 @@ def additive(gains):
     return lambda masks: 5.0 - masks.astype(jnp.float32) @ jnp.float32(gains)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("memory", [None, 0.0, 0.75])
 def test_averages_by_hand(memory):
     strategy = greedyfed(memory=memory, evaluations=20, truncation=0.0)

@@ -14,6 +14,7 @@ from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.cyclic import cyclic
 from fedjax_sel.strategies.divfl import divfl
 from fedjax_sel.strategies.e3cs import e3cs
+from fedjax_sel.strategies.fed_cbs import fed_cbs
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.strategies.fedgp import fedgp
@@ -24,6 +25,7 @@ from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.kvib import kvib
 from fedjax_sel.strategies.ocs import ocs
 from fedjax_sel.strategies.hics_fl import hics_fl
+from fedjax_sel.strategies.greedyfed import greedyfed
 from fedjax_sel.strategies.oort import oort
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
@@ -57,6 +59,8 @@ TABLE: dict[str, Entry] = {
     "cyclic": Entry(cyclic, "Cho et al. 2023"),
     "hics_fl": Entry(hics_fl, "Chen, Vikalo 2024"),
     "fedlecc": Entry(fedlecc, "Jimenez-Gutierrez et al. 2026"),
+    "fed_cbs": Entry(fed_cbs, "Zhang et al. 2023, Fed-CBS"),
+    "greedyfed": Entry(greedyfed, "Singhal et al. 2024, GreedyFed"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -68,7 +68,13 @@ class Recording:
             heard = (reports.ids, reports.mask, outcome._replace(metrics=metrics))
             jax.debug.callback(self.note("selected"), round, info)
             jax.debug.callback(self.note("update"), round, *heard)
-            return strategy.update(state, info, round, reports, outcome)
+
+            def subset_loss(members):
+                losses = outcome.subset_loss(members)
+                jax.debug.callback(self.note("subsets"), round, members, losses)
+                return losses
+
+            return strategy.update(state, info, round, reports, outcome._replace(subset_loss=subset_loss))
 
         watched = strategy._replace(init=init, observe=observe, select=select, update=update)
         return watched._replace(prepare=prepare) if requests_at_start(strategy) else watched
@@ -118,6 +124,10 @@ class Recording:
         given = {name: jax.tree.map(lambda leaf: leaf[mask], getattr(outcome, name)) for name in COHORTS}
         broken = [name for name, finite in zip(names, outcome.finite[mask]) if not finite]
         others = {"step": outcome.step, "metrics": outcome.metrics, "broken": broken}
+        if "subset_loss" in selector.reads:
+            members, losses = self.answered["subsets"][round]
+            table = {tuple(NAMES[k] for k in ids[row & mask]): loss for row, loss in zip(members, losses)}
+            others["subset_loss"] = table.__getitem__
         selector.update(names, **{name: value for name, value in (given | others).items() if name in
                                   (*selector.reads, "broken")})  # fmt: skip
 

@@ -108,6 +108,8 @@ BILLS = {
     ("fedlecc",): (np.full(T, N), COHORT, start(N * 4) + N),  # histograms of four labels need no model
     # the ceiling of 4.5 candidates
     ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),
+    ("fed_cbs",): (COHORT, COHORT, start(N * 4)),  # four labels
+    ("greedyfed", ("evaluations", 20)): (COHORT, COHORT, NONE),
 }
 
 
@@ -129,6 +131,7 @@ EXAMPLES = {
     ("fedlecc",): (8 * COHORT, np.full(T, 4 * N), NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),
+    ("greedyfed", ("evaluations", 20)): (8 * COHORT, NONE, np.full(T, 20 * 10)),
 }
 # One of a family by default: the others differ in what has tests of its own.
 LONG = [

@@ -45,6 +45,7 @@ VARIANTS = [
     ("cyclic", {"num_groups": 1}),
     ("hics_fl", {"linkage": "square", "num_clusters": 2}),
     ("fedlecc", {"num_clusters": 3, "clusters_per_round": 3}),
+    ("greedyfed", {"memory": 0.5, "evaluations": 13}),
 ]
 
 

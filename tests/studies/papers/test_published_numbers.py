@@ -159,6 +159,10 @@ hics_fl.num_clusters             | None        | Chen, Vikalo A.1.2: K
 hics_fl.linkage                  | condensed   | Chen, Vikalo, Eq. 9 as the distance; as in `clustered`
 fedlecc.num_clusters             | None        | ours: one cluster per label
 fedlecc.clusters_per_round       | None        | ours: half of the clusters
+fed_cbs.exploration              | 10.0        | FedXplore, client_selector/fedcbs.yaml, lambda_
+greedyfed.memory                 | None        | Singhal et al., cumulative Shapley value
+greedyfed.evaluations            | 100         | ours: 10 orders of 10 clients; GreedyFed, server.py: up to 50 K orders
+greedyfed.truncation             | 0.0001      | GreedyFed, server.py, threshold
 """
 
 

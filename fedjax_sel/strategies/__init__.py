@@ -11,6 +11,7 @@ from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
+from fedjax_sel.strategies.delta import delta
 from fedjax_sel.strategies.divfl import divfl
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs
@@ -19,6 +20,7 @@ from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.oort import oort
+from fedjax_sel.strategies.osmd import osmd
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
 from fedjax_sel.strategies.tifl import tifl
@@ -45,6 +47,8 @@ TABLE: dict[str, Entry] = {
     "oort": Entry(oort, "Lai et al. 2021"),
     "tifl": Entry(tifl, "Chai et al. 2020"),
     "fedcs": Entry(fedcs, "Nishio, Yonetani 2019"),
+    "osmd": Entry(osmd, "Zhao et al. 2025, OSMD"),
+    "delta": Entry(delta, "Wang et al. 2023, DELTA"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

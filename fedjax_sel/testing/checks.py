@@ -321,7 +321,10 @@ def answer(bench: Bench) -> None:
 
 
 def cohort(bench: Bench) -> None:
-    """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1."""
+    """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1.
+
+    With `inclusion`, weights may be unbiased: their sum is 1 in expectation.
+    """
     n = bench.options.num_clients
     for games in bench.games.values():
         _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
@@ -393,14 +396,22 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
         if (np.diff(ordered, axis=-1) == 0).any():
             raise Violation("`candidates` returns a client twice; draw without replacement")
     if games.weights is not None:
-        _check_weights(games.weights, mask)
+        _check_weights(games.weights, mask, bench.strategy.inclusion is not None)
 
 
-def _check_weights(weights: np.ndarray, mask: np.ndarray) -> None:
+def _check_weights(weights: np.ndarray, mask: np.ndarray, unbiased: bool) -> None:
+    """Check that weights are nonnegative with sum 1; unbiased ones need this sum only in expectation."""
     if not np.isfinite(weights[mask]).all() or (weights[mask] < 0).any():
         raise Violation("a weight is negative or not finite; return nonnegative weights with sum 1")
     sums = np.where(mask, weights, 0.0).sum(axis=-1)[mask.any(axis=-1)]
-    if (np.abs(sums - 1) > TOLERANCE).any():
+    if unbiased and len(sums):
+        error = np.std(sums) / np.sqrt(len(sums))
+        if abs(sums.mean() - 1) > LIMIT * error + TOLERANCE:
+            raise Violation(
+                f"weights sum to {sums.mean():.4g} on average and must sum to 1; divide the data share of a client by "
+                "its expected number of draws"
+            )
+    elif (np.abs(sums - 1) > TOLERANCE).any():
         worst = sums[np.abs(sums - 1).argmax()]
         raise Violation(f"weights sum to {worst:.4g} over the mask and must sum to 1; divide them by their sum")
 

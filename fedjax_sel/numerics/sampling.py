@@ -228,6 +228,24 @@ def uniform_without_replacement(
     return order[:k].astype(jnp.int32)
 
 
+def inclusion_probabilities(weights: jax.Array, k: int) -> jax.Array:
+    """Return min(1, c w) for each weight w, float32 [N], with the factor c that makes the sum k.
+
+    If at most k weights are positive, their items have probability 1.
+
+    Args:
+        weights: nonnegative weights, float32 [N].
+        k: expected number of items, at most N.
+    """
+    descending = jnp.sort(weights)[::-1]
+    rest = jnp.cumsum(descending[::-1])[::-1][:k]
+    # Entry m is c if the m largest have probability 1.
+    factors = jnp.append((k - jnp.arange(k)) / jnp.where(rest > 0, rest, 1.0), 0.0)
+    certain = (descending[:k] * factors[:k] >= 1).sum()
+    threshold = jnp.where(certain > 0, descending[certain - 1], jnp.inf)
+    return jnp.where(weights >= threshold, 1.0, jnp.minimum(weights * factors[certain], 1.0))
+
+
 def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     """Draw k items independently, int32 [k], each with probability proportional to its weight.
 
@@ -247,48 +265,24 @@ def with_replacement(key: jax.Array, weights: jax.Array, k: int) -> jax.Array:
     return (block * _BLOCK + item).astype(jnp.int32)
 
 
-def inclusion_probabilities(weights: jax.Array, k: int) -> jax.Array:
-    """Return min(1, c w) for each weight w, float32 [N], with the factor c that makes the sum k.
-
-    If at most k weights are positive, their items have probability 1.
-
-    Args:
-        weights: nonnegative weights, float32 [N].
-        k: expected number of items, at most N.
-    """
-    descending = jnp.sort(weights)[::-1]
-    rest = jnp.cumsum(descending[::-1])[::-1][:k]
-    # Entry m is c if the m largest have probability 1.
-    factors = jnp.append((k - jnp.arange(k)) / jnp.where(rest > 0, rest, 1.0), 0.0)
-    certain = (descending[:k] * factors[:k] >= 1).sum()
-    threshold = jnp.where(certain > 0, descending[certain - 1], jnp.inf)
-    return jnp.where(weights >= threshold, 1.0, jnp.minimum(weights * factors[certain], 1.0))
-
-
 def systematic(key: jax.Array, probabilities: jax.Array, k: int) -> jax.Array:
-    """Draw k distinct items with given inclusion probabilities, by systematic sampling in random order (Madow 1949).
+    """Draw k distinct items, int32 [k], each with its own probability of inclusion; in random order.
 
-    The probabilities are the lengths of adjacent intervals in random order. The items are those whose intervals contain
-    u, u + 1, ..., u + k - 1 for a uniform u. Rounding changes a probability by about 1e-7 times k.
+    This is systematic sampling in random order (Madow 1949): the probabilities are laid end to end, and the items at
+    u, u + 1, ..., u + k - 1 are drawn, with u uniform in [0, 1). Rounding of float32 sums changes a probability by
+    about 1e-7 k. If the sum is below k, the remaining places are filled with other items, those of probability 0 last.
 
     Args:
         key: random key, consumed.
-        probabilities: inclusion probabilities, float32 [N], with sum k, or 1 for fewer than k items and 0 for the others.
+        probabilities: probabilities of inclusion, at most 1 each, with sum k, float32 [N].
         k: number of items.
-
-    Returns:
-        Indices, int32 [k], in random order; items of probability 0 come last.
     """
-    key_order, key_start = jax.random.split(key)
-    positive = probabilities > 0
+    key_order, key_start, key_rest = jax.random.split(key, 3)
     order = jax.random.permutation(key_order, probabilities.shape[0])
-    order = order[jnp.argsort(~positive[order], stable=True)]
-    steps = jnp.arange(k, dtype=jnp.int32)
-    points = jax.random.uniform(key_start) + steps
-    places = jnp.searchsorted(jnp.cumsum(probabilities[order]), points, side="right").astype(jnp.int32)
-    # Rounding may put two points into one interval, or the last point behind all intervals.
-    places = lax.cummax(places - steps)
-    return order[jnp.minimum(places, jnp.maximum(positive.sum() - k, 0)) + steps].astype(jnp.int32)
+    ends = jnp.ceil(jnp.cumsum(probabilities[order]) - jax.random.uniform(key_start))
+    drawn = jnp.diff(ends, prepend=0.0) > 0
+    ranks = drawn.astype(jnp.float32) + (probabilities[order] > 0)
+    return order[top_k(key_rest, ranks, k)].astype(jnp.int32)
 
 
 def first_occurrence(ids: jax.Array) -> jax.Array:

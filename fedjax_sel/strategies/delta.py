@@ -8,7 +8,7 @@ clients in every round. The practical form (Sec. 4) uses the cohort's own. This 
     symbol   here                   shape    meaning
     p_i      State.importance       [N]      data share n_i / n
     S        selection.ids, mask    set      clients whose reports arrived
-    g_i      osmd.gradients         [P]      mean gradient along the local path: minus the update over learning rate x steps
+    g_i      osmd.gradients         [P]      mean gradient along the local path: minus the update over rate x steps
     zeta_i   diversity(...)         scalar   |g_i - mean of g_j over S|: diversity of the gradient
     s_i      scores                 scalar   zeta_i, or p_i zeta_i
     q_i      State.probabilities    [N]      probability of a draw; at first 1 / N

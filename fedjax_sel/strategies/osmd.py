@@ -1,4 +1,4 @@
-"""OSMD: sampling probabilities learned from the cohorts' updates (Zhao, Wang, Kolar, Liu, Zhang, Zhou, Chen, JMLR 2025).
+"""OSMD: sampling probabilities learned from the cohorts' updates (Zhao, Wang, Liu, Zhang, Zhou, Chen, Kolar, JMLR).
 
 K independent draws with probabilities q, weighted by p_i / (K q_i), are unbiased for any q. Their variance is smallest
 for q_i proportional to p_i |g_i|, but the server sees g_i of the cohort only. Online stochastic mirror descent (OSMD)
@@ -7,7 +7,7 @@ q is their mixture with weights theta that follow the experts' losses (adaptive 
 
     symbol   here                  shape    meaning
     p_i      State.importance      [N]      data share n_i / n
-    g_i      _lengths(outcome)     [P]      mean gradient along the local path: minus the update over learning rate x steps
+    g_i      _lengths(outcome)     [P]      mean gradient along the local path: minus the update over rate x steps
     a_i      (p_i |g_i|)^2         scalar   what the probability of client i should follow
     a        State.bound^2         scalar   bound of a_i; here the largest a_i that was reported so far
     q_e      State.experts         [E, N]   probabilities of expert e, each at least alpha / N
@@ -20,7 +20,9 @@ q is their mixture with weights theta that follow the experts' losses (adaptive 
 After a round, with the estimated losses l_e = sum_i r_i a_i / (K^2 q_e,i q_i):
 
     theta_e <- theta_e exp(-gamma l_e), normalized
-    q_e,i   <- q_e,i exp(eta_e r_i a_i / (K^2 q_e,i^2 q_i)), projected by relative entropy on {q >= alpha / N, sum q = 1}
+    q_e,i   <- q_e,i exp(eta_e r_i a_i / (K^2 q_e,i^2 q_i)), projected on {q >= alpha / N, sum q = 1}
+
+The projection has the smallest relative entropy to the argument.
 
 Information bought: none. Training produces the updates.
 

@@ -3,9 +3,9 @@
 `uniform-wor`   K distinct clients, every K-subset equally likely: the baseline of FedGP, FedCor and FL-DP3S (FedAvg).
 `md`            K independent draws with P(k) = p_k = n_k / sum n. A client drawn r times trains once and its update has
                 weight r / K. The expected aggregated model is then sum p_k w_k.
-`pps-wor`       K distinct clients with P(k in cohort) = pi_k = min(1, c p_k), where c makes the sum K. The update of client k
-                has weight p_k / pi_k: 1 / K, or p_k for a client of probability 1. The weights sum to 1, and the expected
-                aggregated model is that of `md`. Systematic sampling in random order (Madow 1949).
+`pps-wor`       K distinct clients, by systematic sampling in random order (Madow 1949). Client k is in the cohort with
+                probability pi_k = min(1, c p_k), where c makes the sum K. Its update has weight p_k / pi_k. The weights
+                sum to 1, and the expected aggregated model is that of `md`.
 `weighted-wor`  K distinct clients, drawn sequentially with weights p_k. With uniform aggregation it is biased towards
                 large clients.
 

@@ -15,6 +15,7 @@ DEFAULT = {
 VARIANTS = [
     ("random", {"variant": "md"}),
     ("random", {"variant": "weighted-wor"}),
+    ("random", {"variant": "pps-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
     ("fl_dp3s", {"profile": "gradient"}),
     ("fl_dp3s", {"pool": 6}),
@@ -38,6 +39,7 @@ VARIANTS = [
     ("tifl", {"policy": "0.5:0:0.5", "num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
     ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("delta", {"score": "share-diversity"}),
 ]
 
 

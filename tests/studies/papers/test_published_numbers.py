@@ -142,6 +142,8 @@ tifl.credits                     | None        | the number of rounds over m: ba
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
 fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
+osmd.alpha                       | 0.4         | boxinz17/FL-Client-Sampling, Real_Data/run_Logistic.py, alpha_star
+delta.score                      | diversity   | Wang et al., Eq. 11 without local variance
 """
 
 

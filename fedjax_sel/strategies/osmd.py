@@ -7,7 +7,7 @@ q is their mixture with weights theta that follow the experts' losses (adaptive 
 
     symbol   here                  shape    meaning
     p_i      State.importance      [N]      data share n_i / n
-    g_i      _lengths(outcome)     [P]      mean gradient along the local path: minus the update over rate x steps
+    g_i      gradients(outcome)    [P]      mean gradient along the local path: minus the update over rate x steps
     a_i      (p_i |g_i|)^2         scalar   what the probability of client i should follow
     a        State.bound^2         scalar   bound of a_i; here the largest a_i that was reported so far
     q_e      State.experts         [E, N]   probabilities of expert e, each at least alpha / N
@@ -22,7 +22,7 @@ After a round, with the estimated losses l_e = sum_i r_i a_i / (K^2 q_e,i q_i):
     theta_e <- theta_e exp(-gamma l_e), normalized
     q_e,i   <- q_e,i exp(eta_e r_i a_i / (K^2 q_e,i^2 q_i)), projected on {q >= alpha / N, sum q = 1}
 
-The projection has the smallest relative entropy to the argument.
+The projection minimizes the relative entropy to its argument.
 
 Information bought: none. Training produces the updates.
 
@@ -34,7 +34,7 @@ Differs from the paper:
 * A client drawn r times trains once and has weight r p_i / (K q_i).
 * The paper assumes that all clients are available. Here the draws are from the available clients: p and q are scaled to
   sum 1 among them. A lost report counts as a client that was not drawn.
-* Exponents are normalized before exp, so that theta does not underflow; the authors' code then resets it.
+* Exponents are normalized before exp, so that theta does not underflow; the authors' code then resets theta.
 * T is the number of rounds of the run. The variants with a doubling trick and without replacement are left out.
 """
 
@@ -99,11 +99,11 @@ def osmd(*, alpha: float = 0.4) -> Strategy:
         del info, round
         k, n = state.num_selected.value, state.importance.shape[0]
         ids = selection.ids
-        lengths = state.importance[ids] * _lengths(outcome)
-        taken = selection.mask & outcome.finite & jnp.isfinite(lengths)
-        bound = jnp.maximum(state.bound, jnp.where(taken, lengths, 0.0).max())
+        scaled = state.importance[ids] * lengths(gradients(outcome))  # sqrt(a_i)
+        taken = selection.mask & outcome.finite & jnp.isfinite(scaled)
+        bound = jnp.maximum(state.bound, jnp.where(taken, scaled, 0.0).max())
         # r_i a_i / a
-        feedback = jnp.where(taken, _draws(ids) * (lengths / jnp.where(bound > 0, bound, 1.0)) ** 2, 0.0)
+        feedback = jnp.where(taken, _draws(ids) * (scaled / jnp.where(bound > 0, bound, 1.0)) ** 2, 0.0)
         own, law = state.experts[:, ids], jnp.where(taken, state.law[ids], 1.0)
         losses = state.hedge * bound * (feedback / (k**2 * own * law)).sum(axis=1)  # gamma l_e
         # The powers of alpha / N in eta_e make each factor at most 1.
@@ -116,9 +116,7 @@ def osmd(*, alpha: float = 0.4) -> Strategy:
         del info, round, available
         return state.num_selected.value * state.law
 
-    return Strategy(
-        "osmd", init, select, with_replacement=True, update=update, observe=observe, inclusion=inclusion
-    )  # fmt: skip
+    return Strategy("osmd", init, select, with_replacement=True, update=update, observe=observe, inclusion=inclusion)
 
 
 def projected(logits: jax.Array, floor: float) -> jax.Array:
@@ -176,7 +174,3 @@ def lengths(vectors: Any) -> jax.Array:
     """Return the Euclidean norm over a pytree with leading axis [K], float32 [K]."""
     squares = [jnp.square(leaf.astype(jnp.float32)).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(vectors)]
     return jnp.sqrt(jnp.sum(jnp.stack([square.sum(axis=1) for square in squares]), axis=0))
-
-
-def _lengths(outcome: Outcome) -> jax.Array:
-    return lengths(gradients(outcome))

@@ -73,7 +73,7 @@ class Twin:
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("alpha,k,absent,paths", [(0.4, 3, 0.0, True), (0.9, 5, 0.4, True), (0.1, 1, 0.0, False)])
 def test_states_follow_the_twin(alpha, k, absent, paths):
-    """Clients that draw repeatedly, lost and nonfinite reports; two clients have long updates, so that with alpha=0.9 floors bind."""
+    """Repeated draws, lost and nonfinite reports. Two clients have long updates: floors bind for alpha=0.9."""
     n, rounds = 7, 60
     rng = np.random.default_rng(k)
     sizes = rng.integers(5, 50, n)

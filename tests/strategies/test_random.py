@@ -82,7 +82,7 @@ def test_pairs_of_sampling_by_size():
     for order in itertools.permutations(range(5)):
         ends = np.cumsum(2 * SIZES[list(order)] / SIZES.sum())
         cuts = np.unique(np.concatenate([[0.0, 1.0], ends % 1]).round(9))
-        for low, high in zip(cuts, cuts[1:]):
+        for low, high in itertools.pairwise(cuts):
             pair = tuple(sorted(order[i] for i in np.searchsorted(ends, (low + high) / 2 + np.arange(2))))
             law[pair] = law.get(pair, 0.0) + (high - low) / 120
     pairs, counts = np.unique(np.sort(selection.ids, axis=1), axis=0, return_counts=True)

@@ -252,6 +252,11 @@ BROKEN = {
     "unavailable clients": (made(blind_to_availability), "availability", "an unavailable client is selected"),
     "places left empty": (made(stingy), "availability", r"clients are selected, but \d+ are available and K = 3"),
     "weights that do not sum to 1": (made(weights_of(0.5)), "cohort", "weights sum to 1.5 over the mask"),
+    "biased weights": (
+        made(weights_of(0.5), inclusion=lambda *a: jnp.full((12,), 0.25)),
+        "cohort",
+        "weights sum to 1.5 on average and must sum to 1",
+    ),
     "negative weights": (made(weights_of(-1.0)), "cohort", "a weight is negative or not finite"),
     "places of a draw with replacement": (
         MULTINOMIAL._replace(name="mine", select=only_the_first_place),

@@ -34,7 +34,7 @@ LINES: tuple[tuple[Any, str], ...] = (
 """Line styles for Matplotlib, in multiples of the line width, and for browsers."""
 KNOWN = (
     "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "tifl",
-    "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed",
+    "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd", "delta",
 )  # fmt: skip
 """Strategies with a fixed style."""
 

@@ -12,6 +12,7 @@ from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.cyclic import cyclic
+from fedjax_sel.strategies.delta import delta
 from fedjax_sel.strategies.divfl import divfl
 from fedjax_sel.strategies.e3cs import e3cs
 from fedjax_sel.strategies.fed_cbs import fed_cbs
@@ -22,11 +23,12 @@ from fedjax_sel.strategies.fedlecc import fedlecc
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
 from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.greedyfed import greedyfed
+from fedjax_sel.strategies.hics_fl import hics_fl
 from fedjax_sel.strategies.kvib import kvib
 from fedjax_sel.strategies.ocs import ocs
-from fedjax_sel.strategies.hics_fl import hics_fl
-from fedjax_sel.strategies.greedyfed import greedyfed
 from fedjax_sel.strategies.oort import oort
+from fedjax_sel.strategies.osmd import osmd
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
 from fedjax_sel.strategies.tifl import tifl
@@ -61,6 +63,8 @@ TABLE: dict[str, Entry] = {
     "fedlecc": Entry(fedlecc, "Jimenez-Gutierrez et al. 2026"),
     "fed_cbs": Entry(fed_cbs, "Zhang et al. 2023, Fed-CBS"),
     "greedyfed": Entry(greedyfed, "Singhal et al. 2024, GreedyFed"),
+    "osmd": Entry(osmd, "Zhao et al. 2025, OSMD"),
+    "delta": Entry(delta, "Wang et al. 2023, DELTA"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

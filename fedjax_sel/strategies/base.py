@@ -195,7 +195,8 @@ class Selection(NamedTuple):
     """The cohort of a round."""
 
     ids: jax.Array  # int32 [K]
-    weights: jax.Array | None  # float32 [K]; None: the simulator's aggregation rule applies
+    # float32 [K]; None: the simulator's aggregation rule applies. Their sum is 1, or 1 in expectation with `inclusion`.
+    weights: jax.Array | None
     mask: jax.Array  # bool [K]; False: the entry is empty and no client trains
 
 

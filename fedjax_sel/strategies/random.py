@@ -3,6 +3,9 @@
 `uniform-wor`   K distinct clients, every K-subset equally likely: the baseline of FedGP, FedCor and FL-DP3S (FedAvg).
 `md`            K independent draws with P(k) = p_k = n_k / sum n. A client drawn r times trains once and its update has
                 weight r / K. The expected aggregated model is then sum p_k w_k.
+`pps-wor`       K distinct clients, by systematic sampling in random order (Madow 1949). Client k is in the cohort with
+                probability pi_k = min(1, c p_k), where c makes the sum K. Its update has weight p_k / pi_k. The weights
+                sum to 1, and the expected aggregated model is that of `md`.
 `weighted-wor`  K distinct clients, drawn sequentially with weights p_k. With uniform aggregation it is biased towards
                 large clients.
 
@@ -26,11 +29,11 @@ class State(NamedTuple):
     importance: jax.Array  # p_k, float32 [N]
 
 
-def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-wor") -> Strategy:
+def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] = "uniform-wor") -> Strategy:
     """Make random selection.
 
     Args:
-        variant: law of the cohort: uniform-wor, md or weighted-wor.
+        variant: law of the cohort: uniform-wor, md, pps-wor or weighted-wor.
     """
 
     def init(key: jax.Array, env: Env) -> State:
@@ -56,17 +59,31 @@ def random(*, variant: Literal["uniform-wor", "md", "weighted-wor"] = "uniform-w
         mask = first & (shares.sum() > 0)
         return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
 
+    def select_systematic(key, state, info, round, available) -> Selection:
+        del info, round
+        k = state.num_selected.value
+        shares = _shares(state, available)
+        probabilities = sampling.capped_proportional(shares, k)
+        ids = sampling.systematic(key, probabilities, k)
+        mask = probabilities[ids] > 0
+        weights = shares[ids] / shares.sum() / jnp.where(mask, probabilities[ids], 1.0)
+        return Selection(ids, jnp.where(mask, weights, 0.0), mask)
+
     def inclusion(state: State, info, round, available) -> jax.Array:
         del info, round
         k, num_clients = state.num_selected.value, state.importance.shape[0]
         if variant == "md":
             shares = _shares(state, available)
             return k * shares / shares.sum()
+        if variant == "pps-wor":
+            return sampling.capped_proportional(_shares(state, available), k)
         num_reachable = num_clients if available is None else jnp.maximum(available.sum(), k)
         return jnp.full((num_clients,), k / num_reachable, jnp.float32)
 
     if variant == "md":
         return Strategy("random", init, select_multinomial, with_replacement=True, inclusion=inclusion)
+    if variant == "pps-wor":
+        return Strategy("random", init, select_systematic, inclusion=inclusion)
     # Weighted draws without replacement have no closed-form inclusion probabilities.
     return Strategy("random", init, select_distinct, inclusion=None if variant == "weighted-wor" else inclusion)
 

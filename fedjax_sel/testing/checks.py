@@ -323,20 +323,11 @@ def answer(bench: Bench) -> None:
 def cohort(bench: Bench) -> None:
     """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1.
 
-    Of a strategy whose cohort size is random, the weights sum to 1 on average.
+    If a strategy has `inclusion` or a random cohort size, its weights need to sum to 1 only in expectation.
     """
     n = bench.options.num_clients
     for games in bench.games.values():
         _check(bench, games, np.ones((*games.ids.shape[:2], n), bool))
-    games = bench.games["ordinary"]
-    if bench.strategy.max_selected is not None and games.weights is not None:
-        sums = np.where(games.mask, games.weights, 0.0).sum(axis=-1)  # [games, T]
-        round, distance = _largest(sums, 1.0)
-        if distance > LIMIT:
-            raise Violation(
-                f"in round {round} the weights sum to {sums[:, round].mean():.3g} on average and must sum to 1; weight "
-                "p_k by the inverse of the client's probability (base.independent_selection)"
-            )
 
 
 def sizes(bench: Bench) -> str:
@@ -405,14 +396,23 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
         if (np.diff(ordered, axis=-1) == 0).any():
             raise Violation("`candidates` returns a client twice; draw without replacement")
     if games.weights is not None:
-        _check_weights(games.weights, mask, bench.strategy.max_selected is not None)
+        unbiased = bench.strategy.inclusion is not None or bench.strategy.max_selected is not None
+        _check_weights(games.weights, mask, available.any(axis=-1), unbiased)
 
 
-def _check_weights(weights: np.ndarray, mask: np.ndarray, on_average: bool) -> None:
+def _check_weights(weights: np.ndarray, mask: np.ndarray, reachable: np.ndarray, unbiased: bool) -> None:
+    """Check that weights are nonnegative with sum 1; unbiased ones need this sum only in expectation."""
     if not np.isfinite(weights[mask]).all() or (weights[mask] < 0).any():
         raise Violation("a weight is negative or not finite; return nonnegative weights with sum 1")
-    sums = np.where(mask, weights, 0.0).sum(axis=-1)[mask.any(axis=-1)]
-    if not on_average and (np.abs(sums - 1) > TOLERANCE).any():
+    sums = np.where(mask, weights, 0.0).sum(axis=-1)[reachable if unbiased else mask.any(axis=-1)]
+    if unbiased and len(sums):
+        error = np.std(sums) / np.sqrt(len(sums))
+        if abs(sums.mean() - 1) > LIMIT * error + TOLERANCE:
+            raise Violation(
+                f"weights sum to {sums.mean():.4g} on average and must sum to 1; divide the data share of a client by "
+                "its expected number of draws"
+            )
+    elif (np.abs(sums - 1) > TOLERANCE).any():
         worst = sums[np.abs(sums - 1).argmax()]
         raise Violation(f"weights sum to {worst:.4g} over the mask and must sum to 1; divide them by their sum")
 

@@ -129,10 +129,10 @@ class Recording:
             table = {tuple(NAMES[k] for k in ids[row & mask]): loss for row, loss in zip(members, losses)}
             others["subset_loss"] = table.__getitem__
         selector.update(names, **{name: value for name, value in (given | others).items() if name in
-                                  (*selector.reads, "broken")})  # fmt: skip
+                                  (*selector.reads, "path_lengths", "broken")})  # fmt: skip
 
 
-COHORTS = ("updates", "losses_before", "losses_after", "seconds")
+COHORTS = ("updates", "losses_before", "losses_after", "path_lengths", "seconds")
 NAMES = [("hospital", place) if place % 2 else f"phone {place}" for place in range(N)]
 
 if __name__ == "__main__":  # without the flags of the suite

@@ -70,6 +70,7 @@ LOSSES = (served_by(0), COHORT, start(N) + K)  # of all at the start, of the coh
 BILLS = {
     # name, hyperparameters -> (models down, models up, floats up), each [T]; the floats may depend on P
     ("random",): (COHORT, COHORT, NONE),
+    ("random", ("variant", "pps-wor")): (COHORT, COHORT, NONE),
     ("fl_dp3s",): (served_by(0), COHORT, start(N * Q)),
     ("fl_dp3s", ("profile", "gradient")): (served_by(0), COHORT, lambda p: start(N * p)),
     ("fedcor", ("warmup", 3), ("interval", 2)): fedcor_bill((4, 6, 8)),
@@ -173,8 +174,8 @@ def test_the_ledger_equals_the_closed_form(item):
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",
-    [("random", ("variant", "md")), ("clustered",), ("clustered", ("variant", "size"))],
-    ids=lambda item: item[-1],
+    [("random", ("variant", "md")), ("clustered",), ("clustered", ("variant", "size")), ("osmd",), ("delta",)],
+    ids=name_of,
 )
 def test_a_client_drawn_twice_counts_once(item):
     ledger, drawn, _ = bill_of(item[0], **dict(item[1:]))
@@ -207,7 +208,7 @@ def test_a_random_number_of_clients_is_billed(item):
 
 
 def test_every_strategy_has_a_closed_form():
-    assert {item[0] for item in (*BILLS, *RANDOM)} | {"clustered"} == set(strategies.names())
+    assert {item[0] for item in (*BILLS, *RANDOM)} | {"clustered", "osmd", "delta"} == set(strategies.names())
 
 
 @pytest.mark.parametrize("preset,warmup", [("paper", 1600), ("code-2023", 1700)])

@@ -15,6 +15,7 @@ DEFAULT = {
 VARIANTS = [
     ("random", {"variant": "md"}),
     ("random", {"variant": "weighted-wor"}),
+    ("random", {"variant": "pps-wor"}),
     ("fl_dp3s", {"profile": "representative-gradient"}),
     ("fl_dp3s", {"profile": "gradient"}),
     ("fl_dp3s", {"pool": 6}),
@@ -46,6 +47,7 @@ VARIANTS = [
     ("hics_fl", {"linkage": "square", "num_clusters": 2}),
     ("fedlecc", {"num_clusters": 3, "clusters_per_round": 3}),
     ("greedyfed", {"memory": 0.5, "evaluations": 13}),
+    ("delta", {"score": "share-diversity"}),
 ]
 
 

@@ -26,6 +26,13 @@ def test_gpfl_tifl_and_hics_fl_alone_plan_ahead(name):
     assert depends == (name in ("gpfl", "tifl", "hics_fl"))
 
 
+def test_gpfl_tifl_and_osmd_alone_plan_ahead(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
+    assert depends == (name in ("gpfl", "tifl", "osmd"))
+
+
 @pytest.mark.parametrize("plans", [True, False])
 def test_a_table_of_the_same_shape_counts(plans):
     """Its numbers are in no text of a program."""

@@ -1,4 +1,6 @@
-"""Random selection: the laws of its three variants."""
+"""Random selection: the laws of its variants."""
+
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -54,7 +56,43 @@ def test_weighted_first_pick_has_the_clients_shares():
     assert stats.chisquare(counts, SIZES / SIZES.sum() * counts.sum()).pvalue > 1e-4
 
 
-@pytest.mark.parametrize("variant", ["uniform-wor", "weighted-wor"])
+@pytest.mark.fast_cases(2)
+@pytest.mark.parametrize("k,expected", [
+    (1, [0.1, 0.4, 0.3, 0.15, 0.05]), (2, [0.2, 0.8, 0.6, 0.3, 0.1]),
+    (3, [1 / 3, 1, 1, 0.5, 1 / 6]), (4, [2 / 3, 1, 1, 1, 1 / 3]), (5, [1, 1, 1, 1, 1]),
+])  # fmt: skip
+def test_sampling_by_size_without_replacement(k, expected):
+    """min(1, c p_k): for K = 3, clients 1 and 2 are certain, and the others share one place by 10, 15 and 5."""
+    strategy, selection = cohorts("pps-wor", k=k)
+    counts = np.bincount(selection.ids.reshape(-1), minlength=5)
+    np.testing.assert_allclose(counts / len(selection.ids), expected, atol=0.015)
+    weights, shares = np.zeros(5), SIZES / SIZES.sum()
+    np.add.at(weights, selection.ids, selection.weights)
+    np.testing.assert_allclose(weights / len(selection.ids), shares, atol=0.01)
+    np.testing.assert_allclose(selection.weights, (shares / expected)[selection.ids], rtol=1e-5)
+    np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-5)
+    state = strategy.init(jax.random.key(0), Env(5, k, 10, 2, 1, jnp.asarray(SIZES), jnp.float32(shares)))
+    np.testing.assert_allclose(strategy.inclusion(state, None, 0, None), expected, rtol=1e-5)
+
+
+def test_pairs_of_sampling_by_size():
+    """Systematic sampling in random order, by enumeration of the orders."""
+    _, selection = cohorts("pps-wor", k=2)
+    law = {}
+    for order in itertools.permutations(range(5)):
+        ends = np.cumsum(2 * SIZES[list(order)] / SIZES.sum())
+        cuts = np.unique(np.concatenate([[0.0, 1.0], ends % 1]).round(9))
+        for low, high in itertools.pairwise(cuts):
+            pair = tuple(sorted(order[i] for i in np.searchsorted(ends, (low + high) / 2 + np.arange(2))))
+            law[pair] = law.get(pair, 0.0) + (high - low) / 120
+    pairs, counts = np.unique(np.sort(selection.ids, axis=1), axis=0, return_counts=True)
+    found = {tuple(pair): int(count) for pair, count in zip(pairs.tolist(), counts)}
+    assert set(found) <= set(law)
+    expected = [q * len(selection.ids) for q in law.values()]
+    assert stats.chisquare([found.get(pair, 0) for pair in law], expected).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("variant", ["uniform-wor", "weighted-wor", "pps-wor"])
 @pytest.mark.parametrize("k", [1, 4, 5])
 def test_distinct_clients(variant, k):
     _, selection = cohorts(variant, k=k, count=300)
@@ -62,7 +100,7 @@ def test_distinct_clients(variant, k):
     assert selection.ids.dtype == np.int32
 
 
-@pytest.mark.parametrize("variant", ["uniform-wor", "weighted-wor", "md"])
+@pytest.mark.parametrize("variant", ["uniform-wor", "weighted-wor", "md", "pps-wor"])
 def test_unavailable_clients_do_not_train(variant):
     available = jnp.array([False, True, False, True, False])
     _, selection = cohorts(variant, k=3, count=300, available=available)

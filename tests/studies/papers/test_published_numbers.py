@@ -152,7 +152,7 @@ e3cs.quota_start                 | 0.0         | Huang et al.: a constant quota
 e3cs.learning_rate               | 0.5         | aviramlachmani/flsim-E3CS-impl, server/server.py
 e3cs.draw                        | sequential  | Huang et al., Algorithm 1; torch.multinomial in that port
 cyclic.num_groups                | 5           | of our own
-hics_fl.temperature              | 0.0025      | Chen, Vikalo A.1.2, Fashion-MNIST (0.0015 on CIFAR-10 and Mini-ImageNet)
+hics_fl.temperature              | 0.0025      | Chen, Vikalo A.1.2, Fashion-MNIST (others: 0.0015)
 hics_fl.entropy_weight           | 10.0        | Chen, Vikalo, below Eq. 9
 hics_fl.gamma                    | 4.0         | Chen, Vikalo A.1.2, Fashion-MNIST and CIFAR-10 (2 on Mini-ImageNet)
 hics_fl.num_clusters             | None        | Chen, Vikalo A.1.2: K
@@ -163,6 +163,8 @@ fed_cbs.exploration              | 10.0        | FedXplore, client_selector/fedc
 greedyfed.memory                 | None        | Singhal et al., cumulative Shapley value
 greedyfed.evaluations            | 100         | ours: 10 orders of 10 clients; GreedyFed, server.py: up to 50 K orders
 greedyfed.truncation             | 0.0001      | GreedyFed, server.py, threshold
+osmd.alpha                       | 0.4         | boxinz17/FL-Client-Sampling, Real_Data/run_Logistic.py, alpha_star
+delta.score                      | diversity   | Wang et al., Eq. 11 without local variance
 """
 
 

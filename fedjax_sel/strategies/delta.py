@@ -1,0 +1,100 @@
+"""DELTA: clients whose gradients differ from the global gradient (Wang, Guo, Lin, Tang, NeurIPS 2023).
+
+K independent draws with probabilities q, weighted by p_i / (K q_i), are unbiased for any q. DELTA's bound on the
+convergence is smallest for q_i proportional to sqrt(alpha_1 zeta_i^2 + alpha_2 sigma_i^2) (Eq. 11): clients with
+diverse gradients, instead of large ones. The paper has two forms. The theoretical form measures the gradients of all
+clients in every round. The practical form (Sec. 4) uses the cohort's own. This file implements the practical form.
+
+    symbol   here                   shape    meaning
+    p_i      State.importance       [N]      data share n_i / n
+    S        selection.ids, mask    set      clients whose reports arrived
+    g_i      osmd.gradients         [P]      mean gradient along the local path: minus the update over rate x steps
+    zeta_i   diversity(...)         scalar   |g_i - mean of g_j over S|: diversity of the gradient
+    s_i      scores                 scalar   zeta_i, or p_i zeta_i
+    q_i      State.probabilities    [N]      probability of a draw; at first 1 / N
+
+After a round, clients in S share their own probability; the others keep theirs:
+
+    q_i <- s_i / (sum_{j in S} s_j) * (1 - sum_{j not in S} q_j)
+
+Information bought: none. Training produces the updates.
+
+Differs from the paper:
+* The catalog of facts has no variance of mini-batch gradients, so sigma is 0 and zeta alone decides. The authors' code
+  has no variance in the practical form either.
+* In the authors' code s_i = p_i zeta_i, which minimizes the variance for data shares p_i (score="share-diversity"). The
+  paper's Eq. 11 has no p_i. Its code can also mix in p_i |g_i|.
+* The weights are those of the paper. The authors' code divides p_i by the cohort's total share.
+* A client drawn r times trains once, has weight r p_i / (K q_i), and counts once in the mean of S.
+* If all scores are zero, as for K = 1, the probabilities stay.
+* Draws are from the available clients: p and q are scaled to sum 1 among them.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.osmd import among, draw, gradients, lengths
+
+
+class State(NamedTuple):
+    """Probabilities of a draw."""
+
+    num_selected: Static  # K
+    importance: jax.Array  # p, float32 [N]
+    probabilities: jax.Array  # q, float32 [N]
+
+
+def delta(*, score: Literal["diversity", "share-diversity"] = "diversity") -> Strategy:
+    """Make the practical form of DELTA.
+
+    Args:
+        score: s_i: the gradient's diversity (`diversity`), or its product with the data share (`share-diversity`).
+    """
+
+    def init(key: jax.Array, env: Env) -> State:
+        del key
+        n = env.num_clients
+        return State(Static(env.num_selected), env.importance, jnp.full((n,), 1 / n, jnp.float32))
+
+    def select(key, state: State, info, round, available) -> Selection:
+        del info, round
+        law, importance = among(available, state.probabilities), among(available, state.importance)
+        return draw(key, law, importance, state.num_selected.value)
+
+    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
+        del info, round
+        ids, arrived = selection.ids, selection.mask & outcome.finite
+        scores = diversity(gradients(outcome), arrived)
+        if score == "share-diversity":
+            scores *= state.importance[ids]
+        usable = jnp.isfinite(scores.sum()) & (scores.sum() > 0)
+        share = jnp.where(arrived, state.probabilities[ids], 0.0).sum()
+        fresh = scores / jnp.where(usable, scores.sum(), 1.0) * share
+        places = jnp.where(arrived & usable, ids, state.importance.shape[0])
+        return state._replace(probabilities=state.probabilities.at[places].set(fresh, mode="drop"))
+
+    def inclusion(state: State, info, round, available) -> jax.Array:
+        del info, round
+        return state.num_selected.value * among(available, state.probabilities)
+
+    return Strategy("delta", init, select, with_replacement=True, update=update, inclusion=inclusion)
+
+
+def diversity(vectors: Any, arrived: jax.Array) -> jax.Array:
+    """Return the distance of each vector to the mean of those that arrived, float32 [K]; 0 for the others.
+
+    Args:
+        vectors: a pytree with leading axis [K].
+        arrived: bool [K].
+    """
+    count = jnp.maximum(arrived.sum(), 1)
+
+    def centered(leaf: jax.Array) -> jax.Array:
+        rows = arrived.reshape(-1, *[1] * (leaf.ndim - 1))
+        leaf = jnp.where(rows, leaf.astype(jnp.float32), 0.0)
+        return jnp.where(rows, leaf - leaf.sum(axis=0) / count, 0.0)
+
+    return lengths(jax.tree.map(centered, vectors))

@@ -1,0 +1,96 @@
+"""DELTA against a twin in float64 loops, and one round by hand."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedjax_sel.strategies.base import Env, Outcome, Selection
+from fedjax_sel.strategies.delta import delta
+
+
+def started(strategy, sizes, k):
+    sizes = jnp.asarray(sizes, jnp.int32)
+    return strategy.init(jax.random.key(9), Env(len(sizes), k, 20, 4, 10, sizes, sizes / sizes.sum()))
+
+
+def outcome(updates, finite, paths):
+    """Updates [K, 3] in two leaves."""
+    tree = {"a": jnp.float32(updates[:, :1]), "b": jnp.float32(updates[:, 1:]).reshape(-1, 2, 1)}
+    return Outcome(tree, None, None, None, jnp.asarray(finite), path_lengths=jnp.float32(paths))
+
+
+def practical(q, p, members, gradients, by_share):
+    """The practical form in Sec. 4: the members of S share what the others leave."""
+    if not members:
+        return q
+    mean = sum(gradients[i] for i in members) / len(members)
+    scores = {i: np.sqrt(((gradients[i] - mean) ** 2).sum()) * (p[i] if by_share else 1.0) for i in members}
+    if sum(scores.values()) == 0:
+        return q
+    rest = 1 - sum(q[i] for i in range(len(q)) if i not in members)
+    return [scores[i] / sum(scores.values()) * rest if i in members else q[i] for i in range(len(q))]
+
+
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("score,k,absent", [("diversity", 4, 0.3), ("share-diversity", 5, 0.0), ("diversity", 1, 0.0)])
+def test_states_follow_the_twin(score, k, absent):
+    """With lost and nonfinite reports, and clients that are drawn repeatedly."""
+    n, rounds = 8, 30
+    rng = np.random.default_rng(k)
+    sizes = rng.integers(5, 50, n)
+    strategy = delta(score=score)
+    select, update = map(jax.jit, (strategy.select, strategy.update))
+    state, p, q = started(strategy, sizes, k), sizes / sizes.sum(), [1 / n] * n
+    repeated = lost = 0
+    for round in range(rounds):
+        available = rng.random(n) >= absent
+        available[rng.integers(n)] = True
+        there = jnp.asarray(available) if absent else None
+        selection = select(jax.random.key(round), state, None, jnp.int32(round), there)
+        ids, law = selection.ids.tolist(), np.where(available, q, 0) / np.where(available, q, 0).sum()
+        np.testing.assert_allclose(strategy.inclusion(state, None, round, there), k * law, rtol=1e-4)
+        shares = np.where(available, p, 0) / p[available].sum()
+        ratio = [ids.count(i) * shares[i] / (k * law[i]) if i not in ids[:j] else 0.0 for j, i in enumerate(ids)]
+        np.testing.assert_allclose(selection.weights, ratio, rtol=1e-4)
+        updates, lengths = rng.normal(size=(k, 3)) * rng.lognormal(size=(k, 1)), rng.uniform(0.5, 2, k)
+        arrives, finite = rng.random(k) > 0.2, rng.random(k) > 0.1
+        updates[~finite] = np.nan
+        reports = Selection(selection.ids, selection.weights, selection.mask & arrives)
+        state = update(state, None, jnp.int32(round), reports, outcome(updates, finite, lengths))
+        usable = [j for j in range(k) if reports.mask[j] and finite[j]]
+        gradients = {ids[j]: -updates[j] / lengths[j] for j in usable}
+        q = practical(q, p, [ids[j] for j in usable], gradients, score != "diversity")
+        np.testing.assert_allclose(state.probabilities, q, rtol=1e-3, atol=1e-9)
+        repeated, lost = repeated + (len(set(ids)) < k), lost + (len(usable) < len(set(ids)))
+    assert (repeated > 2 or k == 1) and lost > 2
+
+
+def test_one_round_by_hand():
+    """Gradients 0, 3 and 9 have the mean 4 and the distances 4, 1 and 5; client 3 was not drawn."""
+    strategy = delta()
+    state = started(strategy, [5, 5, 10, 20], 3)
+    selection = Selection(jnp.int32([1, 0, 2]), None, jnp.ones(3, bool))
+    updates = np.array([[0.0, 0, 0], [-3, 0, 0], [-9, 0, 0]])
+    state = strategy.update(state, None, 0, selection, outcome(updates, np.ones(3, bool), np.ones(3)))
+    np.testing.assert_allclose(state.probabilities, [0.075, 0.3, 0.375, 0.25], rtol=1e-6)
+
+
+@pytest.mark.parametrize("updates", [np.ones((3, 3)), np.full((3, 3), 1e30) * np.arange(3)[:, None]])
+def test_equal_or_huge_updates_change_nothing(updates):
+    strategy = delta()
+    state = started(strategy, [5, 5, 10, 20], 3)
+    selection = Selection(jnp.int32([1, 0, 2]), None, jnp.ones(3, bool))
+    after = strategy.update(state, None, 0, selection, outcome(updates, np.ones(3, bool), np.ones(3)))
+    np.testing.assert_array_equal(after.probabilities, state.probabilities)
+
+
+def test_draws_are_independent():
+    strategy = delta()
+    law = np.array([0.4, 0.3, 0.2, 0.1])
+    state = started(strategy, [5, 5, 10, 20], 2)._replace(probabilities=jnp.float32(law))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, None, 0, None).ids))
+    ids = np.asarray(select(jax.random.split(jax.random.key(0), 20_000)))
+    counts = np.bincount(ids[:, 0] * 4 + ids[:, 1], minlength=16)
+    assert stats.chisquare(counts, np.outer(law, law).ravel() * len(ids)).pvalue > 1e-4

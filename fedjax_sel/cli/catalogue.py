@@ -44,6 +44,9 @@ def buys(strategy: Strategy) -> str:
     return ", ".join(dict.fromkeys(_bought(request) for request in strategy.requests)) or "nothing"
 
 
+_MANY = 10**6  # clients; only full participation has a place for each
+
+
 def costs(strategy: Strategy) -> str:
     """Return the traffic beyond K models down and up per round, e.g. "start: N down, N floats up", or "nothing".
 
@@ -55,6 +58,8 @@ def costs(strategy: Strategy) -> str:
             parts.setdefault("start", []).append(_price(request))
         for rule in request.when.rules:
             parts.setdefault(_when(rule), []).append(_price(request))
+    if strategy.num_places(_MANY, 1) == _MANY:
+        parts.setdefault("each round", []).append("N - K down and N - K up")
     return "; ".join(f"{when}: {' and '.join(prices)}" for when, prices in parts.items()) or "nothing"
 
 

@@ -19,7 +19,7 @@ NAMES = {
     "algo": (
         "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort",
         "tifl", "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd",
-        "delta",
+        "delta", "full",
     ),
     "optimizer": ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"),
     "dataset": ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100"),

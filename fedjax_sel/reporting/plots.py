@@ -34,7 +34,7 @@ LINES: tuple[tuple[Any, str], ...] = (
 """Line styles for Matplotlib, in multiples of the line width, and for browsers."""
 KNOWN = (
     "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "tifl",
-    "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd", "delta",
+    "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd", "delta", "full",
 )  # fmt: skip
 """Strategies with a fixed style."""
 
@@ -49,7 +49,7 @@ class Style(NamedTuple):
 
 
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each strategy; up to 45 strategies beside the package's have distinct styles.
+    """Return a style for each strategy; up to 42 strategies beside the package's have distinct styles.
 
     A strategy of the package always has the same style. A variant with parameters or an optimizer
     (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the

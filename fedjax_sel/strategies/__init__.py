@@ -22,6 +22,7 @@ from fedjax_sel.strategies.fedgp import fedgp
 from fedjax_sel.strategies.fedlecc import fedlecc
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
+from fedjax_sel.strategies.full import full
 from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.greedyfed import greedyfed
 from fedjax_sel.strategies.hics_fl import hics_fl
@@ -65,6 +66,7 @@ TABLE: dict[str, Entry] = {
     "greedyfed": Entry(greedyfed, "Singhal et al. 2024, GreedyFed"),
     "osmd": Entry(osmd, "Zhao et al. 2025, OSMD"),
     "delta": Entry(delta, "Wang et al. 2023, DELTA"),
+    "full": Entry(full, "McMahan et al. 2017 (FedAvg, C = 1)"),
 }
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})

@@ -111,6 +111,8 @@ def state(bench: Bench) -> None:
 
 def key_used(bench: Bench) -> None:
     """Check that `select` uses its key."""
+    if bench.num_places == bench.options.num_clients:
+        raise NotApplicable("a cohort has a place for every client")
     select, arguments = bench.hooks()["select"]
     if not fields_read(select, *arguments)[0]:
         raise Violation(
@@ -196,6 +198,7 @@ def no_nan(bench: Bench, world: str) -> None:
 def keys_matter(bench: Bench) -> None:
     """Check that different keys give different cohorts if all clients are identical."""
     games = bench.games["alike"]
+    _skip_full(bench, games)
     for round in range(games.ids.shape[1]):
         cohorts = {tuple(sorted(ids)) for ids in games.ids[:, round].tolist()}
         if len(cohorts) == 1:
@@ -211,9 +214,16 @@ def rounds_matter(bench: Bench) -> None:
     if strategy.update is not keep_state or strategy.observe is not keep_state:
         return
     games = bench.games["alike"]
+    _skip_full(bench, games)
     first = [sorted(game[0]) for game in games.ids.tolist()]
     if all(sorted(ids) == cohort for game, cohort in zip(games.ids.tolist(), first) for ids in game):
         raise Violation("every round repeats the first cohort; use the round's key, not one stored in the state")
+
+
+def _skip_full(bench: Bench, games: Record) -> None:
+    """Skip a check of random draws if every cohort consists of all clients."""
+    if games.mask.all() and bench.num_places == bench.options.num_clients:
+        raise NotApplicable("it selects all clients")
 
 
 # Exchangeability: a selection may depend on the clients' data, but not on their indices. Frequencies over many games

@@ -104,6 +104,7 @@ BILLS = {
     ("fedcs",): (served_by(0), COHORT, start(N)),
     ("e3cs",): (COHORT, COHORT, NONE),
     ("cyclic",): (COHORT, COHORT, NONE),
+    ("full",): (np.full(T, N), np.full(T, N), NONE),
     ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
     ("hics_fl",): (COHORT, COHORT, NONE),
     ("fedlecc",): (np.full(T, N), COHORT, start(N * 4) + N),  # histograms of four labels need no model
@@ -156,7 +157,7 @@ def test_the_ledger_equals_the_closed_form(item):
     ledger, drawn, p = bill_of(item[0], **dict(item[1:]))
     down, up, floats = BILLS[item]
     floats = floats(p) if callable(floats) else floats
-    np.testing.assert_array_equal(drawn, K)
+    np.testing.assert_array_equal(drawn, N if item[0] == "full" else K)
     np.testing.assert_array_equal(ledger.models_down, down)
     np.testing.assert_array_equal(ledger.models_up, up)
     np.testing.assert_array_equal(ledger.floats_up, floats)

@@ -80,6 +80,8 @@ def buys(root: Path, name: str) -> str:
     if usual.requests:
         lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
         text = "\n".join([*lines, *(_request(request) for request in usual.requests)])
+    elif (more := catalogue.costs(usual)) != "nothing":
+        text = f"Nothing. Beyond K models down and K up per round, this sends: {more}."
     else:
         text = "Nothing. It sends K models down and K up per round, for training itself."
     changed = _where_parameters_matter(name, usual)
@@ -120,6 +122,8 @@ def _where_parameters_matter(name: str, usual: Strategy) -> str:
 
 def parameters(root: Path, name: str) -> str:
     """Return a strategy's parameters: default and meaning, with the allowed values."""
+    if not strategies.parameters(name):
+        return "None."
     rows = _parameter_rows(name)
     about = "[Sources of the defaults](../api/defaults.md)."
     if name in _VARIANTS:
@@ -135,8 +139,7 @@ _VARIANTS = {"fedgp": "fedcor"}  # strategy -> the strategy that has the same pa
 
 
 def _parameter_rows(name: str) -> dict[str, str]:
-    meanings = _arguments(strategies.TABLE[name].factory)
-    defaults = _defaults(name)
+    meanings, defaults = _arguments(strategies.TABLE[name].factory), _defaults(name)
     rows = {}
     for parameter, (kind, _) in strategies.parameters(name).items():
         meaning, choices = meanings[parameter], _choices(kind)

@@ -18,7 +18,7 @@ import numpy as np
 from fedjax_sel import Config, statistics
 from studies.leaderboard import settings
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import ALGOS, BASELINE, Contender, Setting
+from studies.leaderboard.settings import BASELINE, CORE, Contender, Setting
 from studies.leaderboard.standings import Standings
 
 SETTINGS = ("fmnist-2spc", "fmnist-dir")
@@ -60,7 +60,7 @@ def _rows(setting: Setting) -> dict[str, Config]:
     rows["fedcs"] = random.replace(algo="fedcs", algo_args={"round_seconds": FEDCS_SECONDS[setting.name]})
     rows["tifl"] = random.replace(algo="tifl")
     rows[TIMED_OORT] = random.replace(algo="oort", algo_args={"system": "clock"})
-    return rows | {algo: settings.configuration(setting, Contender(algo)) for algo in reversed(ALGOS)}
+    return rows | {algo: settings.configuration(setting, Contender(algo)) for algo in reversed(CORE)}
 
 
 def has_results(tables: Mapping[str, Standings]) -> bool:

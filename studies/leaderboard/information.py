@@ -5,7 +5,7 @@ from typing import Any
 
 from fedjax_sel import Config
 from studies.leaderboard import settings
-from studies.leaderboard.settings import ALGOS, BASELINE, Contender, Setting
+from studies.leaderboard.settings import BASELINE, CORE, Contender, Setting
 
 SETTINGS = ("fmnist-1spc", "fmnist-2spc")
 INTERVALS = (5, 10, 20, 40, 80)  # rounds between two updates of FedCor's model; 10 in its paper
@@ -62,4 +62,4 @@ def lost(setting: Setting) -> Mapping[str, Config]:
 
 
 def _all(setting: Setting, **changes: Any) -> Mapping[str, Config]:
-    return {algo: settings.configuration(setting, Contender(algo)).replace(**changes) for algo in ALGOS}
+    return {algo: settings.configuration(setting, Contender(algo)).replace(**changes) for algo in CORE}

@@ -1,8 +1,8 @@
 """Metrics of a row per seed, from the series of all rows of its setting.
 
 All rows of a setting share reference values: the number of rounds, the target accuracy (the final accuracy of random
-selection), the equal megabytes (the smallest total communication of any row), and, with a clock, the equal seconds (the
-smallest total of any row and seed).
+selection), the equal megabytes (the smallest total communication of a seed of random selection), and, with a clock, the
+equal seconds (the smallest total of any row and seed). A row that sends less is compared in its last round.
 """
 
 from collections.abc import Mapping
@@ -37,12 +37,13 @@ def common(rows: Mapping[str, Series], num_classes: int) -> Common:
         rows: series of at least one row, with equal numbers of rounds.
         num_classes: number of classes.
     """
+    reference = [rows[BASELINE]] if BASELINE in rows else list(rows.values())
     clockless = any(series.seconds is None for series in rows.values())
     return Common(
         min(series.rounds for series in rows.values()),
         target_of(rows[BASELINE]) if BASELINE in rows else None,
-        min(float(series.megabytes[:, -1].min()) for series in rows.values()),
-        min(float(series.bytes_up.sum(axis=1).min()) for series in rows.values()) / 1e6,
+        min(float(series.megabytes[:, -1].min()) for series in reference),
+        min(float(series.bytes_up.sum(axis=1).min()) for series in reference) / 1e6,
         1.0 / num_classes,
         None if clockless else min(float(series.time[:, -1].min()) for series in rows.values()),
     )

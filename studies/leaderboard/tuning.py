@@ -19,7 +19,7 @@ import numpy as np
 from fedjax_sel import Config, UserError, strategies
 from studies.leaderboard import measures, settings
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import ALGOS, Contender, Setting
+from studies.leaderboard.settings import CORE, Contender, Setting
 
 DRAWS = 8
 USUAL = 0  # draw number of the default settings
@@ -195,7 +195,7 @@ def draws(setting: Setting) -> dict[str, Config]:
         row_of_draw(algo, number): settings.configuration(setting, Contender(algo), **arguments(algo, number)).replace(
             seeds=TUNING_SEEDS
         )
-        for algo in ALGOS
+        for algo in CORE
         for number in numbers(algo)
     }
 
@@ -252,7 +252,7 @@ def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
     Raises:
         UserError: a draw is missing.
     """
-    found = {algo: best(held, algo) for algo in ALGOS}
+    found = {algo: best(held, algo) for algo in CORE}
     return {
         algo: settings.configuration(setting, Contender(algo), **arguments(algo, number))
         for algo, number in found.items()

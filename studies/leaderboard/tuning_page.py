@@ -11,7 +11,7 @@ from studies.leaderboard import measures, standings, tuning
 from studies.leaderboard.grids import DRAWS
 from studies.leaderboard.series import Series
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import ALGOS
+from studies.leaderboard.settings import CORE
 
 PREFIX = "tuned-"
 ABOUT = (
@@ -33,7 +33,7 @@ def of_draws(held: Held) -> list[str]:
         held: results of the part.
     """
     lines = ["| strategy | draw | hyperparameters | accuracy, last 10 rounds, tuning seeds |", "|---|---|---|---|"]
-    for algo in ALGOS:
+    for algo in CORE:
         found = tuning.accuracy(held, algo)
         highest = max(found.values(), default=0.0)
         for number, value in found.items():
@@ -44,7 +44,7 @@ def of_draws(held: Held) -> list[str]:
     ranges = ["| strategy | alternative | parameter | drawn from |", "|---|---|---|---|"]
     ranges += [
         f"| {algo} | {place} | {name} | {cell(str(one))} |"
-        for algo in ALGOS
+        for algo in CORE
         for place, alternative in enumerate(tuning.RANGES[algo], 1)
         for name, one in alternative.items()
     ]
@@ -100,7 +100,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
     """
     tuned, drawn = found[name], found.get(name + DRAWS)
     usual, compared = found.get(name.removeprefix(PREFIX)), gains(name, found)
-    rows = {algo: tuned.rows[algo] for algo in ALGOS if algo in tuned.rows}
+    rows = {algo: tuned.rows[algo] for algo in CORE if algo in tuned.rows}
     lines = ["| strategy | hyperparameters | tuning seeds | these seeds | minus the usual settings | MB | MB usual |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for algo, series in rows.items():
@@ -123,7 +123,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         "are not looked at where the best draw is chosen: a tuned strategy may send more. Where the usual settings "
         "were the best, nothing is compared."
     )
-    if drawn is not None and (gone := [algo for algo in ALGOS if algo not in tuned.about["planned"]]):
+    if drawn is not None and (gone := [algo for algo in CORE if algo not in tuned.about["planned"]]):
         about += f" All draws failed, and there is no row, of {', '.join(gone)}."
     return ["## What was drawn", about, "\n".join(lines)]
 

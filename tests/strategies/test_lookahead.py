@@ -12,25 +12,11 @@ from fedjax_sel.strategies.base import Strategy
 
 
 @pytest.mark.parametrize("name", strategies.TABLE)
-def test_gpfl_tifl_and_kvib_alone_plan_ahead(name):
+def test_these_alone_plan_ahead(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
-    assert depends == (name in ("gpfl", "tifl", "kvib"))
-
-
-def test_gpfl_tifl_and_hics_fl_alone_plan_ahead(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
-    assert depends == (name in ("gpfl", "tifl", "hics_fl"))
-
-
-def test_gpfl_tifl_and_osmd_alone_plan_ahead(name):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
-    assert depends == (name in ("gpfl", "tifl", "osmd"))
+    assert depends == (name in ("gpfl", "tifl", "kvib", "hics_fl", "osmd"))
 
 
 @pytest.mark.parametrize("plans", [True, False])

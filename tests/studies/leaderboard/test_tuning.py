@@ -11,14 +11,14 @@ from fedjax_sel.strategies.base import Env
 from studies.leaderboard import grids, tuning, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import ALGOS, SEEDS, SETTINGS
+from studies.leaderboard.settings import CORE, SEEDS, SETTINGS
 from tests.studies.leaderboard import made_up
 
 
 def test_every_draw_is_a_strategy_and_always_the_same():
-    assert set(tuning.RANGES) == set(ALGOS)
+    assert set(tuning.RANGES) == set(CORE)
     assert not tuning.drawn("random") and not list(tuning.numbers("random"))  # its variants are other strategies
-    for algo in ALGOS[1:]:
+    for algo in CORE[1:]:
         drawn = tuning.drawn(algo)
         tuning.drawn.cache_clear()
         assert drawn == tuning.drawn(algo)
@@ -60,7 +60,7 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet
     text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
     assert "| afl | alpha1=0.5 |  | 0.600 |  | 80 |  |" in text
-    about["planned"] = [algo for algo in ALGOS if algo != "oort"]
+    about["planned"] = [algo for algo in CORE if algo != "oort"]
     found = {"tuned-x": Held(rows, about), "x": usual, "tuned-x-draws": Held({}, made_up.about({}))}
     assert "All draws failed, and there is no row, of oort." in tuning_page.of_best("tuned-x", found)[1]
     assert "p = 0.002)" in lines["afl"][0] or "p = 0.002:" in lines["afl"][0]  # a family of one
@@ -88,11 +88,11 @@ def held(best):
     """Draws of which one of each strategy is the best."""
     rows = {
         tuning.row_of_draw(algo, number): made_up.level(0.6 if number == best else 0.5, seeds=3)
-        for algo in ALGOS
+        for algo in CORE
         for number in tuning.numbers(algo)
     }
     about = made_up.about(rows)
-    for algo in ALGOS:
+    for algo in CORE:
         for number in tuning.numbers(algo):
             about["rows"][tuning.row_of_draw(algo, number)]["algo_args"] = tuning.arguments(algo, number)
     return Held(rows, about)
@@ -101,10 +101,10 @@ def held(best):
 def test_the_best_draw_is_measured_on_other_seeds():
     setting = SETTINGS["fmnist-2spc"]
     drawn, tuned = GRIDS["tuned-fmnist-2spc-draws"], GRIDS["tuned-fmnist-2spc"]
-    assert len(drawn.rows) == (len(ALGOS) - 1) * (tuning.DRAWS + 1) and tuned.after == drawn.name
+    assert len(drawn.rows) == (len(CORE) - 1) * (tuning.DRAWS + 1) and tuned.after == drawn.name
     assert {config.run.seeds for config in drawn.rows.values()} == {tuning.TUNING_SEEDS}
     found = tuned.choose(held(best=3))
-    assert list(found) == list(ALGOS)
+    assert list(found) == list(CORE)
     for algo, config in found.items():
         assert config.run.seeds == tuple(range(SEEDS)) and not set(config.run.seeds) & set(tuning.TUNING_SEEDS)
         assert dict(config.selection.algo_args) == (tuning.arguments(algo, 3) if algo != "random" else {})
@@ -133,7 +133,7 @@ def test_equal_draws_and_missing_ones():
             del failed.rows[row]
             failed.about["failed_for_good"].append(row)
     kept = grids.GRIDS["tuned-fmnist-2spc"].choose(failed)  # the others are not held up by it
-    assert tuning.best(failed, "afl") is None and list(kept) == [algo for algo in ALGOS if algo != "afl"]
+    assert tuning.best(failed, "afl") is None and list(kept) == [algo for algo in CORE if algo != "afl"]
     few.about["rows"][tuning.row_of_draw("afl", 3)]["algo_args"] = {"alpha1": 0.5}
     with pytest.raises(
         UserError, match=r"^PART: afl draw=3 was run with other hyperparameters than this version draws"

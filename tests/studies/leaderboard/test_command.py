@@ -157,7 +157,7 @@ def test_the_best_draw_is_what_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(tuning, "DRAWS", 2)
     monkeypatch.setattr(tuning, "drawn", tuning.drawn.__wrapped__)  # the draws that it keeps are as many as usual
     for module in (tuning, tuning_page):
-        monkeypatch.setattr(module, "ALGOS", ("random", "afl"))
+        monkeypatch.setattr(module, "CORE", ("random", "afl"))
     config = SMALL.replace(rounds=2, seeds=3, chunk=1, local_steps=3)
     setting = settings.Setting("fmnist-2spc", "Digits", config, 10)
     drawn, tuned = grids._tuned(setting)

@@ -407,7 +407,7 @@ def _check(bench: Bench, games: Record, available: np.ndarray) -> None:
             raise Violation("`candidates` returns a client twice; draw without replacement")
     if games.weights is not None:
         unbiased = bench.strategy.inclusion is not None or bench.strategy.max_selected is not None
-        _check_weights(games.weights, mask, available.any(axis=-1), unbiased)
+        _check_weights(games.weights, mask, reachable > 0, unbiased)
 
 
 def _check_weights(weights: np.ndarray, mask: np.ndarray, reachable: np.ndarray, unbiased: bool) -> None:

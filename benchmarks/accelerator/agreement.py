@@ -36,7 +36,7 @@ _OWN: dict[str, dict[str, Any]] = {
 def part(small: bool, strategies: list[str]) -> Part:
     """Return the part: all strategies, and the two convolutional networks."""
     names = ["fl_dp3s"] if small else strategies
-    cases = [Case("strategies", 8 if small else 60, lambda launch: compare(launch, names, small))]
+    cases = [Case("strategies", 8 if small else 90, lambda launch: compare(launch, names, small))]
     if not small:
         cases.append(Case("networks", 30, lambda launch: compare(launch, list(_NETWORKS), small), tier=2))
     return Part("agreement", "Cohorts and weights against the CPU's", cases, describe)

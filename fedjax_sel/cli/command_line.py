@@ -26,7 +26,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
-WITHOUT_TERMINAL, NARROWEST = 100, 30  # columns
+WITHOUT_TERMINAL, NARROWEST = 80, 30  # columns
 
 
 def width() -> int:

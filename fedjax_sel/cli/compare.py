@@ -22,13 +22,15 @@ random streams. Runs differ only in their cohorts and, for strategies that defin
 With --optimizers, every strategy runs under every federated optimizer."""
 EPILOG = """examples:
   fedjax-sel compare --algos random fl_dp3s --out runs/digits
-                                                      two strategies on the embedded digits
-  fedjax-sel compare --algos random "random[variant=md]" "fl_dp3s[profile=gradient]" --seeds 5 --out runs/more
-                                                      parameters in brackets: name[key=value,key=value]
-  fedjax-sel compare --algos random fl_dp3s --presets fedcor/fmnist-1spc fedcor/fmnist-2spc --out runs/grid
-                                                      a grid: every strategy in every setting
-  fedjax-sel compare --algos random fedcor --optimizers fedavg "fedprox[mu=1]" scaffold --out runs/both
-                                                      every strategy under every optimizer
+      two strategies on the embedded digits
+  fedjax-sel compare --algos random "fl_dp3s[profile=gradient]" --out runs/more
+      parameters in brackets: name[key=value,key=value]
+  fedjax-sel compare --algos random fl_dp3s --out runs/grid \\
+      --presets fedcor/fmnist-1spc fedcor/fmnist-2spc
+      a grid: every strategy in every setting
+  fedjax-sel compare --algos random fedcor --out runs/both \\
+      --optimizers fedavg "fedprox[mu=1]" scaffold
+      every strategy under every optimizer
 
 Each --algos item is a strategy name (fedjax-sel list strategies) or mypackage.module:factory, with parameters in
 brackets. Quote items with brackets, because most shells expand them. --optimizers takes the same syntax. Explicit flags
@@ -38,9 +40,9 @@ Each run has its own folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO if several a
 before the first run starts. Finished runs are reused: repeat the command after an interruption, or with more strategies
 to add them. If any strategy needs server-side examples (gpfl does), every run holds out the same share for the server,
 so that the clients' data stay equal. To add such a strategy later, pass --server-validation 0.05 from the start.
-DIR then holds comparison.md, comparison.csv and PNGs. Notes below the tables explain the columns. Below each table, and
-in comparison_pairs.csv, are the differences to random (or to the first strategy), paired by seed, with significance
-tests. Use at least --seeds 10 for these. With --timing, simulated seconds stand beside rounds and megabytes.
+The command ends with the verdict: each strategy's difference to random (or to the first strategy), paired by seed and
+tested for significance. Use at least --seeds 10 for that. DIR then holds comparison.md, with all columns and notes,
+comparison.csv, comparison_pairs.csv and PNGs. With --timing, simulated seconds stand beside rounds and megabytes.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
 others are in the table); 129 terminal closed; 130 interrupted.

@@ -100,6 +100,7 @@ def run_comparison(
     callbacks: Any = (),
     log: "str | Sequence[str]" = (),
     progress: bool = False,
+    selection_timing: bool = True,
 ) -> "ComparisonResult":
     """Run several strategies under the same conditions, as `fedjax-sel compare` does.
 
@@ -114,6 +115,7 @@ def run_comparison(
             run that a callback ends early, with the rounds that it has.
         log: names of loggers, as for `--log`.
         progress: whether to report progress on stderr.
+        selection_timing: whether to measure how long selection alone takes, after each run.
 
     Returns:
         The results, with their weights; `to_pandas()` and `tables` hold the content of the folder's CSV files.
@@ -128,7 +130,7 @@ def run_comparison(
     from fedjax_sel.runs import interruption
 
     with interruption.with_result():
-        found = compared.of_settings(algos, settings, out, optimizers, callbacks, log, progress)
+        found = compared.of_settings(algos, settings, out, optimizers, callbacks, log, progress, selection_timing)
     if found.stopped:
         interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found

@@ -40,7 +40,7 @@ def test_every_command_is_listed(capsys):
     code, out = shown(capsys)
     for name, command in main.COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(command.about)}$", out, re.MULTILINE)
-    assert code == 0 and max(map(len, out.splitlines())) <= 120
+    assert code == 0
     assert out == shown(capsys, "--help")[1]
 
 
@@ -107,6 +107,13 @@ assert not found, found
     assert done.stdout.count("\nexamples:\n") + done.stdout.count("\nexample:\n") == len(main.COMMANDS)
 
 
+@pytest.mark.parametrize("name", [None, *main.COMMANDS])
+def test_help_fits_80_columns(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = (main if name is None else main.module_of(name)).make_parser().format_help()
+    assert max(map(len, text.splitlines())) <= 80
+
+
 @pytest.mark.parametrize("name", main.COMMANDS)
 def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
     parser = main.module_of(name).make_parser()
@@ -166,6 +173,7 @@ def test_what_is_completed_is_what_there_is():
         ("fedjax-sel train --lea", {"--learning-rate", "--learning-rate-decay"}, {"--rounds"}),
         ("fedjax-sel train --algo fe", {"fedgp", "fedcor", "fedsae"}, {"random"}),
         ("fedjax-sel train --partition d", {"dirichlet", "dirichlet_qp"}, {"iid"}),
+        ("fedjax-sel train --initializer k", {"kaiming-normal"}, {"pytorch"}),
         ("fedjax-sel compare --algos random g", {"gpfl"}, {"random"}),
         ("fedjax-sel train --preset gpfl/", {"gpfl/fmnist-1spc", "gpfl/fmnist-dir"}, {"quickstart"}),
         ("fedjax-sel train --log w", {"wandb"}, {"mlflow"}),

@@ -39,7 +39,12 @@ def test_nothing_is_cut_and_all_is_wrapped(monkeypatch, width):
     for line in text.splitlines():
         assert len(line) <= width or len(line.split()) <= 2, line  # a word that is longer than the terminal
     for name in strategies.names():
-        for key, parameter in strategies.parameters(name).items():
+        given = strategies.parameters(name)
+        from_preset = [key for key, parameter in given.items() if parameter.default is None and "preset" in given]
+        assert not from_preset or f"from preset: {', '.join(from_preset)}" in words
+        for key, parameter in given.items():
+            if key in from_preset:
+                continue
             default = str(parameter.default).lower() if parameter.default is None else parameter.default
             values = [one for kind in (parameter.kind, *typing.get_args(parameter.kind)) for one in _choices(kind)]
             allowed = ", ".join(dict.fromkeys(values))
@@ -76,10 +81,17 @@ def test_a_strategy_in_full(monkeypatch):
     text = shown(monkeypatch, 120, "fedcor")
     assert text.startswith("--algo fedcor\n") and "Differs from the paper:" in text
     assert "    X         State.embeddings           [d, N]    covariance Sigma" in text
-    assert "  anneal=none (a number, none)\n      annealing factor beta, in (0, 1].\n" in text
+    assert "  anneal: from preset (a number)\n      annealing factor beta, in (0, 1].\n" in text
     assert one_line(text).count("fedcor/fmnist-1spc") == 1 and "See also:" in text
     for key in strategies.parameters("fedcor"):
-        assert f"\n  {key}=" in text
+        assert f"\n  {key}=" in text or f"\n  {key}: from preset" in text
+
+
+def test_a_symbol_table_keeps_its_columns_in_80_columns(monkeypatch):
+    text = shown(monkeypatch, 80, "fedcor")
+    assert max(map(len, text.splitlines())) <= 80
+    heading, first, second = text[text.index("    symbol") :].splitlines()[:3]
+    assert heading.index("meaning") == first.index("covariance") == second.index("noise^2 I (Eq. 14)")
 
 
 @pytest.mark.fast_cases(6)

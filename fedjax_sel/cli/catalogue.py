@@ -93,10 +93,14 @@ def _when(rule: Rule) -> str:
     return f"every {rule.period} rounds from {rule.first + 1}"
 
 
+FROM_PRESET = "from preset"
+"""The default of a parameter whose strategy has a `preset` that sets it."""
+
+
 class Given(NamedTuple):
     """A parameter's default and allowed values, as the command line shows them."""
 
-    default: str  # e.g. "profile=fc1" or "--alpha 0.2"
+    default: str  # e.g. "profile=fc1", "--alpha 0.2" or FROM_PRESET
     allowed: str  # e.g. "fc1, fc1-relu"
 
 
@@ -276,7 +280,9 @@ def _flag(name: str) -> str:
 
 def _values(parameters: Mapping[str, Parameter]) -> dict[str, Given]:
     return {
-        name: Given(
+        name: Given(FROM_PRESET, allowed(parameter.kind).removesuffix(", none"))
+        if parameter.default is None and "preset" in parameters
+        else Given(
             f"{name}={'...' if parameter.default is inspect.Parameter.empty else shown(parameter.default)}",
             allowed(parameter.kind),
         )

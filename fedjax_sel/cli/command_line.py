@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import errno
 import io
+import re
 import shlex
 import shutil
 import sys
@@ -26,7 +27,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
-WITHOUT_TERMINAL, NARROWEST = 100, 30  # columns
+WITHOUT_TERMINAL, NARROWEST, LONGEST_CHOICES = 80, 30, 60  # columns
+DEEPER = 8  # indent of a cell's further lines, at least
 
 
 def width() -> int:
@@ -51,19 +53,20 @@ def fill(text: str, margin: str = "", further: str | None = None) -> str:
 
 
 def page(text: str) -> str:
-    """Wrap a docstring's paragraphs; tables and formulas keep their lines and indents."""
+    """Wrap a docstring's paragraphs; tables and formulas keep their lines, and a long last cell is wrapped."""
     return "\n".join(_block(block) for block in _blocks(text.strip().splitlines()))
 
 
 def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
-    """Yield blocks of lines: a paragraph, a list item, one line of a table, or an empty line."""
+    """Yield blocks of lines: a paragraph, a list item, one row of a table, or an empty line."""
     block: list[str] = []
     for line in lines:
         goes_on = block and block[0] and line.strip() and not line.startswith("* ")
         if goes_on and block[0].startswith("* "):
             goes_on = line.startswith("  ") and not line.startswith("   ")
         elif goes_on:
-            goes_on = not line.startswith(" ") and not block[0].startswith(" ")
+            starts = [len(one) - len(one.lstrip()) for one in (block[0], line)]
+            goes_on = starts == [0, 0] or (starts[0] > 0 and starts[1] > starts[0] + DEEPER)
         if block and not goes_on:
             yield block
             block = []
@@ -77,20 +80,35 @@ def _block(lines: list[str]) -> str:
     if not first.strip():
         return ""
     lead = first[: len(first) - len(first.lstrip())]
-    if len(lines) == 1 and len(first) <= width():
-        return first
+    if (lead or len(lines) == 1) and max(map(len, lines)) <= width():
+        return "\n".join(lines)
+    gaps = [match.end() for match in re.finditer(r"(?<=\S) {2,}", first)] if lead else []
+    if gaps := [gap for gap in gaps if gap <= width() - NARROWEST // 2]:  # a row of a table
+        cell = " ".join([first[gaps[-1] :], *lines[1:]]).split()
+        return fill(" ".join(cell), first[: gaps[-1]], " " * gaps[-1])
     hang = "    " if lead else "  " if first.startswith("* ") else ""
     return fill(" ".join(" ".join(lines).split()), lead, lead + hang)
+
+
+class _Formatter(argparse.HelpFormatter):
+    """Wraps the paragraphs of descriptions and epilogs, and keeps the lines of their examples."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        del width, indent
+        return page(text)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
 
 
 class Parser(argparse.ArgumentParser):
     """An `argparse.ArgumentParser` that raises `UserError` and has --version and --debug.
 
-    Description and epilog are printed unwrapped, and flags cannot be abbreviated.
+    Flags cannot be abbreviated.
     """
 
     def __init__(self, **settings: Any):
-        super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **settings})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **settings})
         self._given: Sequence[str] = ()
         self.add_argument(
             "--version", action=_Version, nargs=0, help="show the versions of fedjax_sel and its dependencies, and exit"
@@ -173,10 +191,8 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
         default = f" (default: {_shown(field.default)})"
     needed = only_with(field.name)
     condition = "" if needed is None else f"; only with {needed.words}"
-    settings: dict[str, Any] = {
-        "default": argparse.SUPPRESS,
-        "help": (field.metadata["help"] + condition + default).replace("%", "%%"),
-    }
+    settings: dict[str, Any] = {"default": argparse.SUPPRESS}
+    names: tuple[str, ...] = ()
     if kind is bool:
         settings["action"] = argparse.BooleanOptionalAction
     elif field.name in PAIRS:
@@ -185,9 +201,15 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
         settings |= {"nargs": "+", "metavar": "N"}
     elif typing.get_origin(kind) is Literal:
         settings["metavar"] = "{" + ",".join(typing.get_args(kind)) + "}"
+        if len(settings["metavar"]) > LONGEST_CHOICES:
+            settings["metavar"], names = "NAME", typing.get_args(kind)
     else:
         settings["metavar"] = {int: "N", float: "X", str: "TEXT"}[kind]
-    group.add_argument("--" + field.name.replace("_", "-"), **settings)
+    listed = f"; names: {', '.join(names)}" if names else ""
+    settings["help"] = (field.metadata["help"] + listed + condition + default).replace("%", "%%")
+    action = group.add_argument("--" + field.name.replace("_", "-"), **settings)
+    if names:
+        action.completer = lambda **_: names
 
 
 def _shown(value: Any) -> str:

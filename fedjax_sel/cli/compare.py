@@ -1,10 +1,11 @@
 """The command `fedjax-sel compare`: several strategies under the same conditions."""
 
 import itertools
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser, quoted_command
@@ -12,6 +13,7 @@ from fedjax_sel.config import Config, flat_types, validate
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    from fedjax_sel.reporting.compared import ComparisonResult
     from fedjax_sel.runs.sweep import Job
 
 
@@ -20,13 +22,15 @@ random streams. Runs differ only in their cohorts and, for strategies that defin
 With --optimizers, every strategy runs under every federated optimizer."""
 EPILOG = """examples:
   fedjax-sel compare --algos random fl_dp3s --out runs/digits
-                                                      two strategies on the embedded digits
-  fedjax-sel compare --algos random "random[variant=md]" "fl_dp3s[profile=gradient]" --seeds 5 --out runs/more
-                                                      parameters in brackets: name[key=value,key=value]
-  fedjax-sel compare --algos random fl_dp3s --presets fedcor/fmnist-1spc fedcor/fmnist-2spc --out runs/grid
-                                                      a grid: every strategy in every setting
-  fedjax-sel compare --algos random fedcor --optimizers fedavg "fedprox[mu=1]" scaffold --out runs/both
-                                                      every strategy under every optimizer
+      two strategies on the embedded digits
+  fedjax-sel compare --algos random "fl_dp3s[profile=gradient]" --out runs/more
+      parameters in brackets: name[key=value,key=value]
+  fedjax-sel compare --algos random fl_dp3s --out runs/grid \\
+      --presets fedcor/fmnist-1spc fedcor/fmnist-2spc
+      a grid: every strategy in every setting
+  fedjax-sel compare --algos random fedcor --out runs/both \\
+      --optimizers fedavg "fedprox[mu=1]" scaffold
+      every strategy under every optimizer
 
 Each --algos item is a strategy name (fedjax-sel list strategies) or mypackage.module:factory, with parameters in
 brackets. Quote items with brackets, because most shells expand them. --optimizers takes the same syntax. Explicit flags
@@ -36,9 +40,9 @@ Each run has its own folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO if several a
 before the first run starts. Finished runs are reused: repeat the command after an interruption, or with more strategies
 to add them. If any strategy needs server-side examples (gpfl does), every run holds out the same share for the server,
 so that the clients' data stay equal. To add such a strategy later, pass --server-validation 0.05 from the start.
-DIR then holds comparison.md, comparison.csv and PNGs. Notes below the tables explain the columns. Below each table, and
-in comparison_pairs.csv, are the differences to random (or to the first strategy), paired by seed, with significance
-tests. Use at least --seeds 10 for these. With --timing, simulated seconds stand beside rounds and megabytes.
+The command ends with the verdict: each strategy's difference to random (or to the first strategy), paired by seed and
+tested for significance. Use at least --seeds 10 for that. DIR then holds comparison.md, with all columns and notes,
+comparison.csv, comparison_pairs.csv and PNGs. With --timing, simulated seconds stand beside rounds and megabytes.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
 others are in the table); 129 terminal closed; 130 interrupted.
@@ -70,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
-    return compare(jobs, flags.out, arguments, flags.log)
+    return compare(jobs, flags.out, arguments, flags.log, not flags.no_selection_timing)
 
 
 def make_parser() -> Parser:
@@ -84,6 +88,8 @@ def make_parser() -> Parser:
     about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
     what.add_argument("--optimizers", nargs="+", metavar="NAME", help=about)
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
+    about = "do not measure how long each strategy's selection takes without training"
+    what.add_argument("--no-selection-timing", action="store_true", help=about)
     command_line.add_log(what)
     return parser
 
@@ -103,24 +109,61 @@ def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
         raise UserError(f"{one} and {several}: give one of them")
 
 
-def compare(jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Sequence[str] = ()) -> int:
-    """Run jobs, write tables and pictures, and print the tables; return the exit code."""
+def compare(
+    jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Sequence[str] = (), selection_timing: bool = True
+) -> int:
+    """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
     from fedjax_sel.reporting import compared
     from fedjax_sel.runs.interruption import exit_code
 
     logs.make(log, out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)
-    found = compared.run(
-        jobs, out, command, command_line.say, watching=lambda job: logs.make(log, Path(str(job.config.run.out)))
-    )
+
+    def watching(job: "Job") -> "Sequence[Any]":
+        return logs.make(log, Path(str(job.config.run.out)))
+
+    found = compared.run(jobs, out, command, command_line.say, True, watching, selection_timing)
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")
         return exit_code(found.stopped_by)
     if found.rows:
-        print(found.as_markdown())
-        print(f"\nWritten to {out} (comparison.md, comparison.csv, PNGs)")
+        _print(found)
     for text in found.failed:
         print(f"failed: {text}", file=sys.stderr)
     return 3 if found.failed else 0
+
+
+def _print(found: "ComparisonResult") -> None:
+    """Print the verdict under all conditions, each with a table of at most 80 columns, and where the rest is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedjax_sel.reporting import verdict
+
+    width = None if Console().is_terminal else command_line.width()
+    console = Console(highlight=False, emoji=False, markup=False, width=width)  # names are printed literally
+    more = 0
+    for conditions, title in found.titles.items():
+        rows = [row for row in found.rows if row.conditions == conditions]
+        pairs = [pair for pair in found.pairs if pair.conditions == conditions]
+        here = verdict.of_rows(rows, pairs, {})
+        more = max(more, here.seeds)
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        table.add_column("strategy", overflow="fold")
+        for name in (here.measure, "difference", "verdict", "MB", "ratio"):
+            table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
+        for line in here.lines:
+            table.add_row(
+                line.algo, line.value, line.difference, line.verdict, line.megabytes.removesuffix(" MB"), line.ratio
+            )
+        console.print(f"{conditions}: {title}", soft_wrap=False)
+        console.print(f"\n{here.headline}\n", style="bold")
+        console.print(table)
+        console.print()
+    folder = shlex.quote(str(found.out))
+    print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, PNGs)")
+    print(f"Report: fedjax-sel report {folder} --html {shlex.quote(str(found.out / 'report.html'))}")
+    if more:
+        print(f"Next: the same command with --seeds {more} and another --out")

@@ -141,7 +141,8 @@ DESCRIPTION = (
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
   fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
-  fedjax-sel data --available markov --available-args share=0.5 --rounds 200 --save-availability who.csv
+  fedjax-sel data --available markov --available-args share=0.5 \\
+      --rounds 200 --save-availability who.csv
 """
 
 

@@ -19,9 +19,9 @@ DESCRIPTION = (
 EPILOG = """examples:
   fedjax-sel list                            everything, briefly
   fedjax-sel list presets models             two sections
-  fedjax-sel list fedcor                     one strategy in full: idea, symbols, information it queries, parameters
+  fedjax-sel list fedcor                     one strategy in full
   fedjax-sel list tiers                      the parameters of --timing tiers
-  fedjax-sel list fedcor/fmnist-1spc         one preset, with the flags it sets
+  fedjax-sel list fedcor/fmnist-1spc         a preset, with the flags it sets
   fedjax-sel list mypackage.module:factory   your own strategy
 
 For the papers' tables and figures, run python -m studies reproduce --list in the repository.
@@ -72,14 +72,18 @@ def text(names: Sequence[str] = ()) -> str:
 
 
 def _section(section: "Section") -> str:
+    from fedjax_sel.cli.catalogue import FROM_PRESET
+
     flags = section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}; parameters: {section.flag}-args"
     lines = [command_line.fill(f"{section.title} ({flags})"), ""]
     column = max(map(len, section.items)) + 2
     for name, item in section.items.items():
         lines.append(command_line.hanging(name, item.about, column, 2))
         lines += _facts(item.facts, 4)
-        labels = ["takes:"] + [""] * len(item.parameters)
-        given = [f"{one.default} ({one.allowed})" for one in item.parameters.values()]
+        given = [f"{one.default} ({one.allowed})" for one in item.parameters.values() if one.default != FROM_PRESET]
+        if names := [name for name, one in item.parameters.items() if one.default == FROM_PRESET]:
+            given.append(f"{FROM_PRESET}: {', '.join(names)}")
+        labels = ["takes:"] + [""] * len(given)
         lines += [command_line.hanging(label, one, 8, 4) for label, one in zip(labels, given)]
         lines += [""] if item.facts or item.parameters else []
     if lines[-1]:
@@ -92,11 +96,14 @@ def _facts(facts: Mapping[str, str], indent: int) -> list[str]:
 
 
 def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, Section]") -> str:
+    from fedjax_sel.cli.catalogue import FROM_PRESET
+
     lines = [f"{section.flag} {name}", "", command_line.fill(item.about), "", *_facts(item.facts, 0)]
     if item.parameters:
         lines += ["", "Takes:" if section.flag in WITHOUT_ARGS else f"Takes ({section.flag}-args):"]
         for key, one in item.parameters.items():
-            lines.append(command_line.fill(f"{one.default} ({one.allowed})", "  ", " " * 6))
+            default = f"{key}: {FROM_PRESET}" if one.default == FROM_PRESET else one.default
+            lines.append(command_line.fill(f"{default} ({one.allowed})", "  ", " " * 6))
             lines += [command_line.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
     if rest := item.page.removeprefix(item.about).strip():
         lines += ["", command_line.page(rest)]

@@ -71,15 +71,22 @@ def names() -> dict[str, tuple[str, ...]]:
 
 DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"
 EXAMPLES = """examples:
-  fedjax-sel train                                          FL-DP3S on the embedded digits, seconds
-  fedjax-sel train --preset fedcor/fmnist-1spc --dry-run    memory, traffic and time of a run, before it starts
+  fedjax-sel train
+      FL-DP3S on the embedded digits, seconds
+  fedjax-sel train --preset fedcor/fmnist-1spc --dry-run
+      memory, traffic and time of a run, before it starts
   fedjax-sel compare --algos random fl_dp3s --seeds 10 --out runs/digits
-  fedjax-sel list fedcor                                    one strategy in full
-  fedjax-sel COMMAND --help                                 every flag of a command, with its default
+      two strategies and a verdict
+  fedjax-sel list fedcor
+      one strategy in full
+  fedjax-sel COMMAND --help
+      every flag of a command, with its default
 
 `python -m fedjax_sel COMMAND` is equivalent.
+
 To complete commands, flags and names with TAB, install argcomplete:
-  pip install "fedjax-sel[completion]" && eval "$(register-python-argcomplete fedjax-sel)"
+  pip install "fedjax-sel[completion]"
+  eval "$(register-python-argcomplete fedjax-sel)"
 """
 
 
@@ -92,8 +99,8 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "train": Command("run", "train a federated model with one selection strategy, all seeds at once", "train"),
-    "compare": Command("run", "run several strategies under the same conditions, with tables and plots", "compare"),
+    "train": Command("run", "train a model with one selection strategy, all seeds at once", "train"),
+    "compare": Command("run", "run several strategies under equal conditions, with a verdict", "compare"),
     "list": Command("look", "list strategies, data sets, presets and more, or describe one name", "listing"),
     "data": Command("look", "show each client's examples and labels under a partition", "data"),
     "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),

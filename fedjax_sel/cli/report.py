@@ -13,15 +13,19 @@ from fedjax_sel.errors import UserError
 DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
 one page with all details."""
 EPILOG = """examples:
-  fedjax-sel report runs/a runs/b --out comparison.png     a table and curves
-  fedjax-sel report runs/digits --html report.html         all runs of a comparison, on one page
-  fedjax-sel report runs/a --html --watch                  a page that follows a run; stop with Ctrl-C
+  fedjax-sel report runs/a runs/b --out comparison.png
+      a table and curves
+  fedjax-sel report runs/digits --html report.html
+      all runs of a comparison, on one page
+  fedjax-sel report runs/a --html --watch
+      a page that follows a run; stop with Ctrl-C
 
 Runs are grouped by setting (data, partition, model, training, rounds, seeds, target, ...). Each setting has its own
 table, headed by its differences, and its own plot: comparison-1.png, comparison-2.png. On an HTML page, each setting is
 a chapter. The page is one self-contained file; docs/reports.md shows one.
 """
 PAGE, PICTURE = Path("report.html"), Path("curves.png")
+PAGES = (".html", ".htm")
 SECONDS = 5  # polling interval of --watch
 
 
@@ -63,6 +67,8 @@ def make_parser() -> Parser:
 
 def _check(parsed: argparse.Namespace) -> None:
     """Reject incompatible flags before reading any run."""
+    if parsed.out is not None and parsed.out.suffix.lower() in PAGES:
+        raise UserError(f"--out: {parsed.out} is a page, not a picture; write --html {parsed.out}")
     if parsed.html is None:
         for flag in ("watch", "quick"):
             if getattr(parsed, flag):
@@ -70,7 +76,7 @@ def _check(parsed: argparse.Namespace) -> None:
         return
     if parsed.html.is_dir():
         raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {parsed.html / PAGE}")
-    if (parsed.html / "config.json").exists() or parsed.html.suffix.lower() not in (".html", ".htm"):
+    if (parsed.html / "config.json").exists() or parsed.html.suffix.lower() not in PAGES:
         raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
     if parsed.watch and parsed.out is not None:
         raise UserError("--out: --watch writes only the page; remove --out or --watch")

@@ -10,9 +10,12 @@ from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Checks that a selection strategy satisfies the strategy contract (docs/add_a_strategy.md)."
 EPILOG = """examples:
-  fedjax-sel test mypackage.module:factory                     your own strategy
-  fedjax-sel test pow_d --algo-args num_candidates=8           a built-in strategy, with a parameter
-  fedjax-sel test mypackage.module:factory --no-run            faster: skip the short training run
+  fedjax-sel test mypackage.module:factory
+      your own strategy
+  fedjax-sel test pow_d --algo-args num_candidates=8
+      a built-in strategy, with a parameter
+  fedjax-sel test mypackage.module:factory --no-run
+      faster: skip the short training run
 
 Exit codes: 0 it conforms; 1 a check failed, or unexpected error; 2 invalid input or environment.
 """

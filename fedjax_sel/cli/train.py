@@ -13,14 +13,18 @@ from fedjax_sel.errors import UserError
 
 DESCRIPTION = "Trains a federated model with a client-selection strategy, all seeds at once."
 EPILOG = """examples:
-  fedjax-sel train                                    FL-DP3S on the embedded digits, seconds
-  fedjax-sel train --algo random --seeds 5            five replicates of uniform selection
+  fedjax-sel train
+      FL-DP3S on the embedded digits, seconds
+  fedjax-sel train --algo random --seeds 5
+      five replicates of uniform selection
   fedjax-sel train --preset fedcor/fmnist-1spc --algo fl_dp3s
-                                                      a published setting with another strategy
-  fedjax-sel train --algo-args profile=fc1-relu       a parameter of the strategy
-  fedjax-sel train --log tensorboard wandb            log to external tools, too (docs/logging.md)
+      a published setting with another strategy
+  fedjax-sel train --algo-args profile=fc1-relu
+      a parameter of the strategy
+  fedjax-sel train --log tensorboard wandb
+      log to external tools, too (docs/logging.md)
   fedjax-sel train --preset fl_dp3s/mnist-xi1 --dry-run
-                                                      memory, traffic and time of a run, before it starts
+      memory, traffic and time of a run, before it starts
 
 Explicit flags override the preset. The run is saved in --out (default: a folder in runs/). A finished run is reported,
 not repeated. An unfinished run resumes from its last checkpoint, so Ctrl-C, a crash or a preempted machine costs only

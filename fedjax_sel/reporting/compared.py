@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, comparison_plots, plots, verdict
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import run_files, sweep
 from fedjax_sel.runs.records import Result
@@ -99,18 +100,23 @@ def run(
     say: Callable[[str], None],
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
+    selection_timing: bool = True,
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
-    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks.
+    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. Without
+    `selection_timing`, the time of selection is not measured.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
         run_files.make_out_folder(out)
+        if not all(one.finished for one in checked):
+            for text in _too_few_seeds(jobs):
+                say(text)
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
-            for done in sweep.run_all(checked, say, progress, watching):
+            for done in sweep.run_all(checked, say, progress, watching, selection_timing):
                 found = _with(found, done, say)
                 if done.result is not None:
                     picture = Path(str(done.job.config.run.out)) / "curves.png"
@@ -128,8 +134,23 @@ def run(
         return found
 
 
+def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
+    """Return a message for each family of comparisons that has too few seeds for any significance."""
+    sizes = Counter(job.conditions for job in jobs)
+    seeds = {job.conditions: len(job.config.run.seeds) for job in jobs}
+    found = [verdict.too_few(seeds[name], size - 1) for name, size in sizes.items()]
+    return [f"{text}; --seeds {verdict.SEEDS} is a good start" for text in dict.fromkeys(filter(None, found))]
+
+
 def of_settings(
-    algos: Any, settings: Any, out: str | Path, optimizers: Any, watching: Any, log: str | Sequence[str], progress: bool
+    algos: Any,
+    settings: Any,
+    out: str | Path,
+    optimizers: Any,
+    watching: Any,
+    log: str | Sequence[str],
+    progress: bool,
+    selection_timing: bool,
 ) -> ComparisonResult:
     """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
     chosen, named = _several("algos", algos, (str, sweep.KINDS["--algos"])), _named(settings, (Config, Experiment))
@@ -151,7 +172,7 @@ def of_settings(
     def callbacks_of(job: Job) -> Sequence[Any]:
         return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
 
-    return run(jobs, folder, command, say, progress, callbacks_of)
+    return run(jobs, folder, command, say, progress, callbacks_of, selection_timing)
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:

@@ -115,7 +115,7 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
         return [Pair(row.setting, row.optimizer, row.algo, *kind, one) for row, one in zip(others, compared)]
 
     def restricted(measure: str, unit: str, amounts: Sequence[np.ndarray], horizon: float) -> list[Pair]:
-        words = f"{unit} to {result.target_in_words}, restricted to {_short(horizon)}"
+        words = f"{unit} to {result.target_in_words}, restricted to {short(horizon)}"
         kind = (first.algo, measure, words, horizon)
         own, *shares = (float(statistics.share_arrived(one, horizon)) for one in amounts)
         compared = _family([statistics.restricted(one, horizon) for one in amounts], higher_is_better=False)
@@ -133,7 +133,7 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
         found += restricted(RESTRICTED_ROUNDS, "rounds", rounds, horizon)
     if budget is not None:
         at_budget = [_value_at(one, budget) for one in results]
-        found += of_values(EQUAL_SECONDS, f" after {_short(budget)} simulated seconds", at_budget)
+        found += of_values(EQUAL_SECONDS, f" after {short(budget)} simulated seconds", at_budget)
         if target is not None:
             seconds = [one.seconds_to_target(target) for one in results]
             found += restricted(RESTRICTED_SECONDS, "simulated seconds", seconds, budget)
@@ -444,7 +444,7 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     timed = {"simulated seconds": [_amount(row.seconds) for row in rows]} if has_clock(rows) else {}
     budgets = {row.equal_seconds for row in rows if row.equal_seconds is not None}
     for budget in budgets:  # at most one; unfinished rows have none
-        heading = f"test {rows[0].measure} after {_short(budget)} s"
+        heading = f"test {rows[0].measure} after {short(budget)} s"
         timed[heading] = [_mean_and_deviation(row.at_equal_seconds, 4) for row in rows]
     return found | {
         "MB down": [_amount(row.megabytes_down) for row in rows],
@@ -457,9 +457,9 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         "Jain of selections": [_mean_and_deviation(row.jain_of_selections, 3) for row in rows],
         "participation gap": [_mean_and_deviation(row.participation_gap, 3) for row in rows],
         **over_clients,
-        "seed-rounds/s": [_short(row.seed_rounds_per_second) for row in rows],
-        "s of compilation": [_short(row.compilation_seconds) for row in rows],
-        "ms of selection": [_short(1000 * row.selection_seconds_per_round) for row in rows],
+        "seed-rounds/s": [short(row.seed_rounds_per_second) for row in rows],
+        "s of compilation": [short(row.compilation_seconds) for row in rows],
+        "ms of selection": [short(1000 * row.selection_seconds_per_round) for row in rows],
     }
 
 
@@ -488,6 +488,6 @@ def _median(value: Spread | None) -> str:
     return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Format a number with three significant digits, or as an integer from 100 on; empty if unknown."""
     return "" if np.isnan(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"

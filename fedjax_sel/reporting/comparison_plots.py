@@ -371,5 +371,11 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         optimizers_by_strategies(rows, folder / "optimizers.png")
     else:
         (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
-    seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
-    amounts_of(panels, styles, seconds, lambda row, label: label, folder / "selection_seconds.png", logarithmic=True)
+    seconds, path = (
+        {"milliseconds of selection per round": "selection_seconds_per_round"},
+        folder / "selection_seconds.png",
+    )
+    if all(np.isnan(row.selection_seconds_per_round) for row in rows):
+        path.unlink(missing_ok=True)  # from an earlier call with timing
+    else:
+        amounts_of(panels, styles, seconds, lambda row, label: label, path, logarithmic=True)

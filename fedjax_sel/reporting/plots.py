@@ -51,12 +51,13 @@ class Style(NamedTuple):
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
     """Return a style for each strategy; up to 42 strategies beside the package's have distinct styles.
 
-    A strategy of the package always has the same style. A variant with parameters or an optimizer
-    (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other strategies get the
-    remaining styles in order.
+    A strategy of the package always has the same style; `random`, the usual baseline, is gray. A variant with
+    parameters or an optimizer (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other
+    strategies get the remaining styles in order.
     """
     last = len(LINES) - 1  # the line style of further strategies, whose colors repeat
     own = {name: (i % len(COLORS), i % 4 if i < len(COLORS) else last) for i, name in enumerate(KNOWN)}
+    own["random"], own["clustered"] = own["clustered"], own["random"]  # gray is for the baseline
     # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
     steps = [*range(1, len(LINES)), 0]
     free = [(color, (color % 4 + step) % len(LINES)) for step in steps for color in range(len(COLORS))]

@@ -233,7 +233,9 @@ class Collector:
 POLL_SECONDS = 0.002
 
 
-def run_experiment(experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = ()) -> Result:
+def run_experiment(
+    experiment_or_config: Experiment | Config, progress: bool = False, watching: Any = (), further: Sequence[int] = ()
+) -> Result:
     """Run all seeds and rounds of an experiment.
 
     If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
@@ -247,6 +249,7 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
         experiment_or_config: the experiment to run.
         progress: whether to show progress on stderr or in the notebook's output.
         watching: callbacks, see `fedjax_sel.callbacks`.
+        further: seed-rounds of each run that follows this one; the time left includes them.
 
     Returns:
         The result; `finished` is False if the run was interrupted before its last round.
@@ -254,10 +257,10 @@ def run_experiment(experiment_or_config: Experiment | Config, progress: bool = F
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
     with plugins.contained(config.plugins()):
-        return _run(experiment, progress, watching)
+        return _run(experiment, progress, watching, further)
 
 
-def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> Result:
+def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], further: Sequence[int]) -> Result:
     started_at, config = time.monotonic(), experiment.config
     start_jax(config)
     out = None if config.run.out is None else Path(config.run.out)
@@ -270,7 +273,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...]) -> R
     problem = pose(experiment)
     with (
         callbacks.report_errors(watching),
-        _reporter(config, started_at, progress) as reporter,
+        _reporter(config, started_at, progress, further) as reporter,
         Interruption(
             progress and devices.is_first() and not reporter.in_notebook, at_once=config.run.distributed
         ) as interruption,
@@ -362,9 +365,9 @@ def _call_view_callbacks(
     return None if weights is None else callbacks.kept(watching, rounds, weights)
 
 
-def _reporter(config: Config, started_at: float, shown: bool) -> Reporter:
+def _reporter(config: Config, started_at: float, shown: bool, further: Sequence[int] = ()) -> Reporter:
     about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about)
+    return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about, further)
 
 
 class _Ending:

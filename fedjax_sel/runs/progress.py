@@ -3,12 +3,13 @@
 import html
 import sys
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
 from fedjax_sel.core.files import Unbroken
@@ -68,11 +69,13 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class _Speed(ProgressColumn):
-    """Seed-rounds per second, without the compilation of the first chunk."""
+    """The stage with its duration before the first chunk, then the speed and the time left."""
 
     def render(self, task: Task) -> Text:
-        speed = task.fields.get("speed")
-        return Text("compiling" if speed is None else rate(speed))
+        stage, speed, ends = (task.fields[name] for name in ("stage", "speed", "ends"))
+        if speed is None:
+            return Text(f"{stage} {clock(task.elapsed or 0.0)}" if stage else "")
+        return Text(f"{rate(speed)}  {until_done(max(ends - time.monotonic(), 0.0), task.fields['several'])}")
 
 
 def rate(speed: float) -> str:
@@ -80,18 +83,31 @@ def rate(speed: float) -> str:
     return f"{speed:.1f} seed-rounds/s" if speed >= 1 else f"{1 / max(speed, 1e-9):.1f} s per seed-round"
 
 
-def until_done(seconds: float) -> str:
-    """Format the remaining seconds as a clock time."""
+def clock(seconds: float) -> str:
+    """Format seconds as a clock time."""
     minutes, hours = int(seconds) // 60, int(seconds) // 3600
-    clock = f"{hours}:{minutes % 60:02d}" if hours else f"{minutes}"
-    return f"{clock}:{int(seconds) % 60:02d} left"
+    return (f"{hours}:{minutes % 60:02d}" if hours else f"{minutes}") + f":{int(seconds) % 60:02d}"
+
+
+def until_done(seconds: float, several: bool = False) -> str:
+    """Format the remaining seconds, of this run or of `several` runs."""
+    return f"{clock(seconds)} left" + (" for all runs" if several else "")
 
 
 class Reporter:
     """A context that shows progress on stderr or in a notebook's output."""
 
-    def __init__(self, num_rounds: int, num_seeds: int, started: float, shown: bool = True, about: str = "run"):
+    def __init__(
+        self,
+        num_rounds: int,
+        num_seeds: int,
+        started: float,
+        shown: bool = True,
+        about: str = "run",
+        further: Sequence[int] = (),
+    ):
         self._started = started  # time.monotonic() at the start
+        self._further, self._compiling = further, 0.0  # seed-rounds of later runs; seconds of the first chunk
         self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
         self._stream: Any = Unbroken(sys.stderr)  # a broken pipe must not end the run
         self._console = Console(file=self._stream, emoji=False)
@@ -115,11 +131,12 @@ class Reporter:
                 BarColumn(bar_width=None),
                 TextColumn("{task.fields[text]}"),
                 _Speed(),
-                TimeRemainingColumn(),
                 console=self._console,
             )
             self._bar.start()
-            self._task = self._bar.add_task("", total=self._num_rounds, text="", speed=None)
+            several = len(self._further) > 0
+            fields = {"text": "", "stage": "preparing", "speed": None, "ends": 0.0, "several": several}
+            self._task = self._bar.add_task("", total=self._num_rounds, **fields)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -131,6 +148,8 @@ class Reporter:
     def resume_after(self, rounds: int) -> None:
         """Start the count at the rounds of an earlier process."""
         self._first = self._steady_from = rounds
+        if self._bar is not None:
+            self._bar.update(self._task, completed=rounds, stage="compiling")
 
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
         """Report a chunk after `done` rounds.
@@ -141,7 +160,7 @@ class Reporter:
         now = time.monotonic()
         if self._steady_from == self._first:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
-            count = done - self._first
+            count, self._compiling = done - self._first, now - self._started
             rounds = "the first round" if count == 1 else f"the first {count} rounds"
             if self._notebook is None:
                 self.say(f"{rounds} took {now - self._started:.1f} s, including data loading and compilation")
@@ -152,7 +171,8 @@ class Reporter:
             last = np.flatnonzero(measured)[-1]
             self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=done, text=self._text, speed=speed)
+            ends = 0.0 if speed is None else now + self._seconds_left(done, speed)
+            self._bar.update(self._task, completed=done, text=self._text, stage="", speed=speed, ends=ends)
         elif self._notebook is not None:
             self._notebook.update(self._in_a_line(done, now, speed), done / self._num_rounds)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
@@ -168,7 +188,11 @@ class Reporter:
         return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
 
     def _left(self, done: int, speed: float) -> str:
-        return until_done((self._num_rounds - done) * self._num_seeds / max(speed, 1e-9))
+        return until_done(self._seconds_left(done, speed), len(self._further) > 0)
+
+    def _seconds_left(self, done: int, speed: float) -> float:
+        rounds = (self._num_rounds - done) * self._num_seeds + sum(self._further)
+        return rounds / max(speed, 1e-9) + len(self._further) * self._compiling
 
     def say(self, text: str) -> None:
         """Show one message to the user, without disturbing the bar."""

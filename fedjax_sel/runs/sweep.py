@@ -158,6 +158,12 @@ class Checked(NamedTuple):
     job: Job
     problem: Problem
     data: Digests
+    finished: bool  # whether its folder holds the whole run already
+
+    @property
+    def seed_rounds(self) -> int:
+        """The work of the job: rounds times seeds."""
+        return self.job.config.run.rounds * len(self.job.config.run.seeds)
 
 
 class Done(NamedTuple):
@@ -198,13 +204,14 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=strategy)
         ready.append((job, problem))
     data = {name: folder.digests(one.given, one.config.run.seeds) for name, one in common.items()}
-    checked = [Checked(job, problem, data[job.conditions]) for job, problem in ready]
-    for job, _, digests in checked:
-        path = _path(job)
+    checked = []
+    for job, problem in ready:
+        path, digests, done = _path(job), data[job.conditions], None
         if job.config.run.resume != "never":
-            reading.finished_result(path, job.config, lambda _, digests=digests: digests)
+            done = reading.finished_result(path, job.config, lambda _, digests=digests: digests)
             if path.is_dir():
                 folder.reject_other_data(path, digests)
+        checked.append(Checked(job, problem, digests, done is not None))
     return checked
 
 
@@ -213,12 +220,14 @@ def run_all(
     say: Callable[[str], None],
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
+    selection_timing: bool = True,
 ) -> Iterator[Done]:
     """Run the jobs in order, and yield each outcome; a failed job does not stop the others, an interrupted one is last.
 
-    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run.
+    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run. Without
+    `selection_timing`, the seconds of selection are only read from earlier calls.
     """
-    for number, (job, problem, data) in enumerate(checked, start=1):
+    for number, (job, problem, data, _) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
         try:
             result = finished(_path(job), job.experiment, data)
@@ -226,7 +235,8 @@ def run_all(
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
                 say(f"{edited}: these results are from the code before the edit; give another --out to run it again")
             if result is None:
-                result = run_experiment(job.experiment, progress, watching(job))
+                further = [one.seed_rounds for one in checked[number:] if not one.finished]
+                result = run_experiment(job.experiment, progress, watching(job), further)
             else:
                 result = dataclasses.replace(result, weights=checkpoint.read_weights(_path(job)))
                 result = with_this_model(result, problem.model)
@@ -236,15 +246,22 @@ def run_all(
         if result.stopped_by and (not result.finished or number < len(checked)):
             yield Done(job, result, stopped_by=result.stopped_by)
             return
-        yield Done(job, result, selection_seconds=_selection_seconds(_path(job), problem))
+        yield Done(job, result, selection_seconds=_selection_seconds(job, problem, say if selection_timing else None))
 
 
-def _selection_seconds(path: Path, problem: Problem) -> float:
-    """Return the seconds of selection per round, from the run's folder, or measured and written to it."""
-    file = path / SELECTION_COST
+def _selection_seconds(job: Job, problem: Problem, say: Callable[[str], None] | None) -> float:
+    """Return the seconds of selection per round, from the run's folder, or measured and written to it.
+
+    `say` announces a measurement; without it, nothing is measured, and a missing value is NaN.
+    """
+    file = _path(job) / SELECTION_COST
     try:
         return float(files.read_json(file)["seconds_per_round"])
     except (OSError, ValueError, KeyError, TypeError):
+        if say is None:
+            return math.nan
+        most = f"about {selection_cost.BUDGET_SECONDS:.0f} s at most"
+        say(f"timing the selection of {job.algo} alone, {most} (--no-selection-timing skips it)")
         cost = selection_cost.measure(selection_cost.of_problem(problem))
     with contextlib.suppress(OSError):  # if the disk is not writable, the next call measures again
         run_files.write_json(file, cost._asdict())

@@ -94,6 +94,12 @@ class Browser:
         """Move the mouse."""
         self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
+    def press(self, key):
+        """Press a key; Enter also types the return that activates a button."""
+        text = {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
+        self._call("Input.dispatchKeyEvent", type="keyDown", key=key, **text)
+        self._call("Input.dispatchKeyEvent", type="keyUp", key=key)
+
     def screenshot(self, path, whole=False):
         """Write what the window shows, or the whole page, as a PNG."""
         shot = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

@@ -200,6 +200,8 @@ def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_pat
         (["RUN", "--quick"], "--quick: has no effect without --html"),
         (["RUN", "--html", "FOLDER"], "is a folder; name a file in it"),
         (["RUN", "--html", "page.png"], "does not end in .html"),
+        (["RUN", "--out", "page.html"], "is a page, not a picture; write --html page.html"),
+        (["RUN", "--html", "--out", "page.html"], "is a page, not a picture; write --html page.html"),
         (["--html", "RUN", "RUN"], "is a folder"),
         (["RUN", "--html", "FILE/page.html"], "cannot write"),
         (["RUN", "--html", "page.html", "--watch", "--out", "a.png"], "writes only the page"),

@@ -1,6 +1,10 @@
 """The page in a headless Chromium: no complaints, controls that work, room on a phone, in the dark and on paper."""
 
+import itertools
+import re
+import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +16,10 @@ pytestmark = pytest.mark.skipif(browser.find() is None, reason="no Chromium or C
 
 TRACES = "[...document.querySelectorAll('.canvas')].map(one => (one.data || []).filter(t => t.name === '%s').length)"
 FIRST = "document.querySelector('.plots.curves .canvas')"
+UNFOLD = (
+    "document.querySelectorAll('details').forEach(one => { one.open = true; });"
+    " new Promise(done => setTimeout(done, 300))"  # the pictures are drawn after the event of unfolding
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,12 +37,15 @@ def chromium(tmp_path_factory):
 
 
 @pytest.fixture
-def shown(chromium, written):
+def shown(chromium, written, tmp_path):
     """Opens the page; afterwards its console has no complaint, and nobody was asked for anything."""
     chromium.errors.clear()
+    page = shutil.copy(written, tmp_path)  # at an address of its own, because the browser remembers what was chosen
 
-    def show(**window):
-        chromium.open(written, **window)
+    def show(unfolded=True, **window):
+        chromium.open(Path(page), **window)
+        if unfolded:
+            chromium.run(UNFOLD)
         return chromium
 
     yield show
@@ -49,7 +60,7 @@ def click(opened, selector):
 def overflows(opened):
     """What is wider than the window and is not meant to be scrolled in its own place."""
     return opened.run(
-        "[...document.querySelectorAll('body *')].filter(one => !one.closest('.wide, pre, svg, .canvas') &&"
+        "[...document.querySelectorAll('body *')].filter(one => !one.closest('#sections, .wide, pre, svg, .canvas') &&"
         " one.getBoundingClientRect().right > innerWidth + 0.5).map(one => one.outerHTML.slice(0, 80))"
     )
 
@@ -163,12 +174,73 @@ def test_maps_follow_their_choices(shown):
 
 
 @pytest.mark.slow
-def test_a_heading_sorts_its_table(shown):
-    opened = shown()
-    first = "document.querySelector('table tbody tr th').textContent"
-    for expected in ("random", "fedcor"):
-        opened.run("document.querySelectorAll('table thead th')[1].click()")
-        assert opened.run(first) == expected
+def test_a_heading_sorts_its_table_by_keyboard(shown):
+    opened = shown(unfolded=False)
+    heading = "document.querySelectorAll('table thead th')[1]"
+    for expected, way in (("random", "ascending"), ("fedcor", "descending")):
+        opened.run(f"{heading}.querySelector('button').focus()")
+        opened.press("Enter")
+        assert opened.run("document.querySelector('table tbody tr th').textContent") == expected
+        assert opened.run(f"{heading}.getAttribute('aria-sort')") == way
+    assert opened.run("document.querySelectorAll('table.verdict [aria-sort]').length") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("window", [{"width": 1440, "height": 900}, {"width": 390, "height": 844, "phone": True}])
+def test_the_first_screen_has_the_verdict(shown, window):
+    opened = shown(unfolded=False, **window)
+    bottom = "document.querySelector('.verdict tbody').getBoundingClientRect().bottom"
+    assert opened.run(bottom) < window["height"]
+    cells = "[...document.querySelectorAll('.verdict tbody tr:first-child > *')].filter(one => one.offsetWidth)"
+    assert opened.run(f"{cells}.map(one => one.textContent)[0]") == "fedcor"
+    assert "better" in opened.run(f"{cells}.map(one => one.textContent)")
+
+
+@pytest.mark.slow
+def test_lines_are_named_at_their_ends_and_no_name_covers_another(shown):
+    opened = shown(unfolded=False)
+    names = f"[...{FIRST}.querySelectorAll('.annotation-text')]"
+    assert sorted(opened.run(f"{names}.map(one => one.textContent)")) == ["fedcor", "fl_dp3s", "oort", "random"]
+    tops = sorted(opened.run(f"{names}.map(one => one.getBoundingClientRect().top)"))
+    assert all(below - above > 10 for above, below in itertools.pairwise(tops))
+
+
+@pytest.mark.slow
+def test_a_section_link_unfolds_its_section_and_the_bar_stays(chromium, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html.render(made_up.chapters()[:1]), encoding="utf-8")
+    chromium.errors.clear()
+    chromium.open(path)
+    assert not chromium.run("document.getElementById('selection-0').open")
+    click(chromium, "#sections a[href='#selection-0']")
+    chromium.run("new Promise(done => setTimeout(done, 300))")
+    assert chromium.run("document.getElementById('selection-0').open") and chromium.errors == []
+    assert chromium.run("document.querySelector('[data-plots=selection] .canvas').data.length") > 0
+    assert chromium.run("document.getElementById('sections').getBoundingClientRect().top") == 0
+
+
+@pytest.mark.slow
+def test_hiding_all_strategies_says_why_nothing_is_shown(shown):
+    opened = shown(unfolded=False)
+    text = "document.getElementById('empty').textContent"
+    assert opened.run(text) == ""
+    click(opened, "[data-strategies=none]")
+    assert "all strategies are hidden" in opened.run(text)
+    assert opened.run(f"{FIRST}.parentElement.hidden")
+    click(opened, "[data-strategies=all]")
+    assert opened.run(text) == "" and not opened.run(f"{FIRST}.parentElement.hidden")
+
+
+@pytest.mark.slow
+def test_controls_without_an_effect_are_not_shown(chromium, tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text(html.render([made_up.chapter([made_up.run("random", 0.6, seeds=1)._replace(clients=None)])]))
+    chromium.errors.clear()
+    chromium.open(path)
+    for control in ("[data-strategy]", "[data-control=band]", "[data-control=smooth]", ".sort", "select"):
+        shown = chromium.run(f"[...document.querySelectorAll(`{control}`)].length")
+        assert shown == (1 if control == "select" else 0), control  # the order of the map's rows is a choice
+    assert chromium.errors == []
 
 
 @pytest.mark.slow
@@ -186,6 +258,7 @@ def test_names_without_an_end_break_no_page(chromium, tmp_path):
     path.write_text(html.render([made_up.chapter(runs, title="t" * 200)]), encoding="utf-8")
     chromium.errors.clear()
     chromium.open(path, width=360, height=740, phone=True)
+    chromium.run(UNFOLD)
     assert overflows(chromium) == [] and chromium.errors == []
     shown = chromium.run("[...document.querySelectorAll('[data-strategy]')].map(one => one.textContent)")
     assert shown == names
@@ -209,13 +282,14 @@ def test_the_dark_is_dark_and_changes_while_the_page_is_open(shown):
 
 
 @pytest.mark.slow
-def test_on_paper_it_is_dark_on_white_and_as_wide_as_a_page(shown):
-    opened = shown(dark=True)
+def test_on_paper_it_is_dark_on_white_as_wide_as_a_page_and_short(shown):
+    opened = shown(unfolded=False, dark=True)
     opened.run(
         "addEventListener('beforeprint', () => { window.printed = [getComputedStyle(document.body).backgroundColor,"
         f" {FIRST}._fullLayout.width, {FIRST}._fullLayout.font.color]; }})"
     )
-    assert opened.pdf().startswith(b"%PDF")
+    pdf = opened.pdf()
+    assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 4
     assert opened.run("window.printed") == ["rgb(255, 255, 255)", 680, "#1c2024"]
     assert opened.run(f"{FIRST}._fullLayout.font.color") == "#e6e9ec" and opened.run(f"{FIRST}._fullLayout.width") > 900
 

@@ -4,13 +4,15 @@ import base64
 import dataclasses
 import json
 import re
+from html import unescape
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
-from fedjax_sel.reporting import html
+from fedjax_sel.reporting import comparison, html, verdict
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -40,6 +42,115 @@ def test_settings_stand_under_headings_of_their_own():
         ["random", "fedcor", "fl_dp3s", "oort"],
         ["random", "fl_dp3s"],
     ]
+
+
+class Structure(HTMLParser):
+    """The elements of a page; raises where one is closed that is not open."""
+
+    EMPTY = ("meta", "link", "br")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.found = [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"</{tag}> at {self.getpos()}"
+
+    def values(self, tag, attribute):
+        return [own[attribute] for name, own in self.found if name == tag and attribute in own]
+
+
+def test_elements_are_closed_in_order_and_links_lead_to_sections():
+    for chapters in (made_up.chapters(), made_up.chapters()[:1]):
+        page = Structure(html.render(chapters))
+        assert page.open == []
+        ids = [own["id"] for _, own in page.found if "id" in own]
+        assert len(set(ids)) == len(ids)
+        assert {link[1:] for link in page.values("a", "href") if link.startswith("#")} <= set(ids)
+        assert all("scope" in own for tag, own in page.found if tag == "th")
+    sections = [link for link in page.values("a", "href") if link.startswith("#")]
+    assert sections[:4] == ["#verdict-0", "#curves-0", "#budgets-0", "#results-0"]
+    folded = [own["id"] for tag, own in page.found if tag == "details" and "id" in own and "open" not in own]
+    assert folded == ["pairs-0", "selection-0", "labels-0", "served-0", "inside-0", "reproduction-0"]
+
+
+def card(text):
+    """The headline of the first verdict, and its lines as texts."""
+    found = re.search(r'<section class="card".*?</section>', text, re.DOTALL)[0]
+    lines = re.findall(r"<tr data-run.*?</tr>", found, re.DOTALL)
+    cells = [[unescape(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", line)] for line in lines]
+    return re.search(r"<h2>(.*?)</h2>", found)[1], cells, found
+
+
+def test_the_verdict_stands_first_and_has_the_numbers_of_the_tables():
+    chapters = made_up.chapters()[:1]
+    text = html.render(chapters)
+    headline, lines, _ = card(text)
+    assert text.index(headline) < text.index('id="controls"') < text.index("<article")
+    assert headline == "Better than random: fedcor, fl_dp3s, oort (10 seeds, 3 comparisons)"
+    assert [line[0] for line in lines] == ["fedcor", "fl_dp3s", "oort", "random"]
+    assert lines[3][2:] == ["baseline", "", "", "40 MB", "1x"]
+    pairs = {pair["name"]: pair for pair in numbers_of(text)["settings"][0]["pairs"][0]["pairs"]}
+    for name, value, difference, interval, words, _, _ in lines[:3]:
+        own, low, high = pairs[name]["numbers"]
+        assert (difference, interval) == (f"{own:+.3f}", f"{low:+.3f} to {high:+.3f}")
+        assert words == pairs[name]["verdict"] == "better"
+        assert float(value) - float(lines[3][1]) == pytest.approx(own, abs=0.0011)
+
+
+def test_too_few_seeds_are_named_with_the_seeds_that_are_needed_and_the_next_command():
+    names = ("random", "fedcor", "fl_dp3s")
+    runs = [made_up.run(name, 0.6 + 0.1 * i, seeds=5)._replace(clients=None) for i, name in enumerate(names)]
+    headline, lines, text = card(html.render([made_up.chapter(runs)._replace(labels=None)]))
+    assert headline == "No winner yet: 5 seeds are too few to tell (7 needed for 2 comparisons)"
+    assert [line[4] for line in lines] == ["too few seeds", "too few seeds", ""]
+    assert "--config config.json --algos random fedcor fl_dp3s --seeds 10 --out runs/more" in text
+    assert "Next:" not in card(html.render(made_up.chapters()))[2]
+
+
+def test_a_verdict_without_a_winner_says_so():
+    equal = [made_up.run("random", 0.6), made_up.run("fedcor", 0.6)]
+    headline, lines, _ = card(html.render([made_up.chapter(equal)]))
+    assert headline == "No significant difference from random (10 seeds, 1 comparison)"
+    worse = [made_up.run("random", 0.8), made_up.run("afl", 0.6)]
+    headline, lines, _ = card(html.render([made_up.chapter(worse)]))
+    assert headline == "Worse than random: afl (10 seeds, 1 comparison)" and lines[1][4] == "worse"
+    headline, lines, _ = card(html.render([made_up.chapter(worse[:1])]))
+    assert headline == "One strategy: nothing to compare it with" and lines[0][2:5] == ["", "", ""]
+    running = worse[1]._replace(result=made_up.result(0.6, rounds=7, algo="afl"))
+    headline, lines, _ = card(html.render([made_up.chapter([worse[0], running])]))
+    assert headline == "No verdict yet: it needs two finished runs" and lines[1][4] == "7 of 20 rounds"
+
+
+def test_equal_budgets_are_said_in_words():
+    """Of a strategy that moves three times as much, the third of the rounds that the budget pays for counts."""
+    cheap, dear = made_up.result(0.6), made_up.result(0.8, algo="fedcor")
+    ledger = dear.ledger._replace(bytes_up=5 * dear.ledger.bytes_up)
+    runs = [cheap, dataclasses.replace(dear, ledger=ledger)]
+    rows = [comparison.row("", name, one) for name, one in zip(("random", "fedcor"), runs)]
+    budget, target = verdict.at_equal_budgets(rows, runs)
+    expected = dear.test_accuracy[:, 4:6].mean(), cheap.test_accuracy[:, -7:].mean()  # 40 MB pay for 6 rounds of 6 MB
+    assert (
+        budget
+        == f"At the 40 MB of random, test accuracy is {expected[1]:.3f} for random and {expected[0]:.3f} for fedcor."
+    )
+    reached = dear.rounds_to_target(0.5).mean()
+    assert f"fedcor after {comparison.short(reached)} rounds and {comparison.short(6 * reached)} MB" in target
+
+
+def test_a_warm_up_is_that_of_the_strategys_queries():
+    assert html.warmup(made_up.result(algo="fedcor", algo_args={"warmup": 7})) == 7
+    assert html.warmup(made_up.result(algo="random")) == html.warmup(made_up.result(algo="pow_d")) == 0
+    runs = [made_up.run("random", 0.6), made_up.run("fedcor", 0.8)._replace(warmup=7)]
+    found = numbers_of(html.render([made_up.chapter(runs)]))["settings"][0]["runs"]
+    assert [run["warmup"] for run in found] == [0, 7]
 
 
 def test_names_are_shown_and_never_read_as_html():
@@ -73,10 +184,14 @@ def test_unfinished_runs_are_not_held_against_others():
     text = html.render([made_up.chapter([runs[0], short, runs[2]])])
     (one,) = numbers_of(text)["settings"]
     assert one["pairs"] == [] and "Paired differences appear once two runs are finished" in text
-    assert text.count("7 of 20") == 2 and one["runs"][1]["cohorts"]["rounds"] == 4
+    assert (
+        text.count("<td>7 of 20</td>") == 2
+        and text.count("7 of 20 rounds") == 2
+        and one["runs"][1]["cohorts"]["rounds"] == 4
+    )
     seen = one["runs"][1]["curves"]["clients_seen"]["mean"]
     assert seen[3] > 0 and seen[4:] == [None] * 3
-    table = re.search(r"<table.*?</table>", text, re.DOTALL)[0]
+    table = re.search(r"<table.*?</table>", articles(text)[0], re.DOTALL)[0]
     heads = re.findall(r"<th scope=.col.>(.*?)</th>", table)
     row = re.search(r'<tr data-run="fedcor">.*?</tr>', table, re.DOTALL)[0]
     cells = dict(zip(heads[1:], re.findall(r"<td[^>]*>(.*?)</td>", row)))
@@ -104,7 +219,7 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
     runs = [made_up.run("random", 0.6), made_up.run("fl_dp3s", 0.7)]
     gradient = made_up.run("fl_dp3s[profile=gradient]", 0.7, algo_args={"profile": "gradient"})
     text = html.render([made_up.chapter([*runs, gradient])])
-    command = re.search(r'<pre class="command">(.*?)</pre>', text)[1].replace("&#x27;", "'")
+    command = unescape(re.search(r'<pre class="command">(.*?)</pre>', text)[1])
     assert command.startswith("fedjax-sel compare --config config.json --algos random fl_dp3s ")
     assert "'fl_dp3s[profile=gradient]' --out" in command
     link = re.search(r'download="config.json" href="data:application/json;base64,([^"]+)"', text)[1]

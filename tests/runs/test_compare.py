@@ -21,7 +21,7 @@ from fedjax_sel import UserError, tasks
 from fedjax_sel.cli import command_line, compare
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.experiment import Experiment, problem
+from fedjax_sel.experiment import Experiment, experiment_of, problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
@@ -135,8 +135,11 @@ def test_one_comparison_at_a_time_writes_to_a_folder(capsys, tmp_path):
 def test_a_disk_that_can_only_be_read_does_not_end_a_comparison(tmp_path):
     """Of finished runs: the seconds of selection are timed again and not kept."""
     (tmp_path / sweep.SELECTION_COST).mkdir()  # so that it cannot be written
-    config = fedjax_sel.Config().replace(algo="random", num_clients=10, num_selected=2, rounds=1)
-    assert sweep._selection_seconds(tmp_path, problem.pose(config)) > 0
+    config = fedjax_sel.Config().replace(algo="random", num_clients=10, num_selected=2, rounds=1, out=str(tmp_path))
+    job, said = sweep.Job("s", "random", experiment_of(config)), []
+    assert sweep._selection_seconds(job, problem.pose(config), said.append) > 0
+    assert said == ["timing the selection of random alone, about 10 s at most (--no-selection-timing skips it)"]
+    assert np.isnan(sweep._selection_seconds(job, problem.pose(config), None))
 
 
 @pytest.fixture(scope="module")
@@ -149,8 +152,9 @@ def compared(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_comparison_with_a_clock_has_the_seconds_of_its_runs(capsys, tmp_path):
-    code, printed, _ = command(capsys, *QUICK, "--algos", "random", "afl", "--timing", "tiers", "--out", tmp_path)
-    assert code == 0 and "| simulated seconds |" in printed and "| seconds to 5% |" in printed
+    code, *_ = command(capsys, *QUICK, "--algos", "random", "afl", "--timing", "tiers", "--out", tmp_path)
+    page = (tmp_path / "comparison.md").read_text()
+    assert code == 0 and "| simulated seconds |" in page and "| seconds to 5% |" in page
     assert {path.name for path in tmp_path.glob("*.png")} == PICTURES | {"accuracy_by_seconds.png"}
     seconds = {name: reading.load(tmp_path / name).seconds.sum(axis=1) for name in ("random", "afl")}
     for (_, algo), row in table(tmp_path).items():
@@ -180,10 +184,10 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     (out / "comparison_pairs.csv").unlink()
     code, printed, _ = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", out)
     page = (out / "comparison.md").read_text()
-    for text in (printed, page):
-        assert text.count("| fl_dp3s minus random[variant=md] |") == 2
-        assert text.index("| fl_dp3s |") < text.index("| fl_dp3s minus")
-        assert "Too few seeds (2): no difference can be significant in one comparison with fewer than 6 seeds" in text
+    assert page.count("| fl_dp3s minus random[variant=md] |") == 2
+    assert page.index("| fl_dp3s |") < page.index("| fl_dp3s minus")
+    assert "Too few seeds (2): no difference can be significant in one comparison with fewer than 6 seeds" in page
+    assert "No winner yet: 2 seeds are too few to tell (6 needed for 1 comparison)" in printed
     assert code == 0 and comparison.NOTES_ON_PAIRS in page
     with (out / "comparison_pairs.csv").open() as file:
         accuracy, rounds = csv.DictReader(file)
@@ -191,6 +195,39 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     assert float(accuracy["difference"]) == pytest.approx((second - first).mean(), abs=1e-6)
     assert (accuracy["measure"], rounds["measure"]) == ("last_10_rounds", "rounds_to_target_restricted")
     assert (rounds["seeds"], rounds["horizon"], rounds["verdict"]) == ("2", "3", "too few seeds")
+
+
+def test_the_end_is_a_verdict_of_80_columns(compared, capsys, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compared, out)
+    code, printed, err = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", "--out", out)
+    assert code == 0 and max(map(len, printed.splitlines()[:-3])) <= 80 and "timing the selection" not in err
+    lines = printed.splitlines()
+    heading = next(line for line in lines if line.startswith("strategy"))
+    assert heading.split() == ["strategy", "accuracy", "difference", "verdict", "MB", "ratio"]
+    rows = {line.split()[0]: line.split()[1:] for line in lines[lines.index(heading) + 1 :][:2]}
+    result, first = (reading.load(out / name) for name in ("fl_dp3s", "random-variant=md"))
+    difference = (result.test_accuracy - first.test_accuracy).mean()
+    moved, base = ((one.ledger.bytes_down + one.ledger.bytes_up).sum(axis=1).mean() / 1e6 for one in (result, first))
+    assert rows["fl_dp3s"] == [
+        f"{result.test_accuracy.mean():.3f}", f"{difference:+.3f}", "too", "few", "seeds", f"{moved:.3g}",
+        f"{moved / base:.3g}x",
+    ]  # fmt: skip
+    assert rows["random[variant=md]"][1] == "baseline"
+    assert lines[-2] == f"Report: fedjax-sel report {out} --html {out}/report.html"
+    assert lines[-1] == "Next: the same command with --seeds 10 and another --out"
+    assert "too few" not in err  # nothing is left to run
+
+
+@pytest.mark.slow
+def test_too_few_seeds_are_said_before_the_first_run_and_selection_is_not_timed_on_request(compared, capsys, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(compared / "random-variant=md", out / "random-variant=md")
+    arguments = ["--algos", "random[variant=md]", "fl_dp3s", "--out", out, "--no-selection-timing"]
+    code, _, err = command(capsys, *QUICK, *arguments)
+    said = "2 seeds are too few to tell (6 needed for 1 comparison); --seeds 10 is a good start\n"
+    assert code == 0 and said in err and err.index(said) < err.index("run 1 of 2") and "timing the selection" not in err
+    assert table(out)["quickstart", "fl_dp3s"]["selection_seconds_per_round"] == ""
 
 
 @pytest.mark.slow
@@ -267,7 +304,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_pat
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
 
-    def fail(config, progress, watching):
+    def fail(*_):
         raise NonFiniteUpdateError("round 2, seed 0: the update of client 7 is not finite")
 
     monkeypatch.setattr(sweep, "run_experiment", fail)
@@ -276,7 +313,7 @@ def test_a_failed_run_is_reported_and_the_others_go_on(compared, capsys, tmp_pat
     assert err.rstrip().splitlines()[-1] == (
         "failed: random, quickstart: round 2, seed 0: the update of client 7 is not finite"
     )
-    assert "| fl_dp3s |" in printed and "| random |" not in printed
+    assert "fl_dp3s" in printed and "random" not in printed
     assert "client 7 is not finite" in (out / "comparison.md").read_text()
     assert list(table(out)) == [("quickstart", "fl_dp3s")]
 
@@ -286,7 +323,7 @@ def test_an_interruption_keeps_what_is_finished(compared, capsys, tmp_path, monk
     out = tmp_path / "out"
     shutil.copytree(compared / "fl_dp3s", out / "fl_dp3s")
 
-    def interrupt(config, progress, watching):
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "run_experiment", interrupt)
@@ -303,7 +340,7 @@ def test_ctrl_c_in_the_last_rounds_of_a_run_ends_the_others(compared, capsys, tm
             os.kill(os.getpid(), signal.SIGINT)
 
     real = sweep.run_experiment
-    monkeypatch.setattr(sweep, "run_experiment", lambda config, progress, watching: real(config, watching=[Stop()]))
+    monkeypatch.setattr(sweep, "run_experiment", lambda config, *_: real(config, watching=[Stop()]))
     out = tmp_path / "out"
     code, printed, _ = command(capsys, *QUICK, "--algos", "random", "fl_dp3s", "--out", out)  # one chunk each
     assert code == 130 and "1 of 2 runs are finished" in printed and not (out / "fl_dp3s").exists()
@@ -346,7 +383,7 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
     code, printed, err = command(capsys, *arguments)
     assert code == 0 and "random, quickstart (finished before)" in err and "resuming after round" in err
     assert (out / "random" / "metrics.csv").stat().st_mtime_ns == finished
-    assert printed.count("| random |") == printed.count("| fl_dp3s |") > 0
+    assert "\nrandom " in printed and "\nfl_dp3s " in printed
 
 
 def test_a_grid_of_settings(tmp_path, monkeypatch):

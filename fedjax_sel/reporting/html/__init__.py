@@ -1,17 +1,19 @@
-"""The self-contained HTML page of one or several runs: its content, and its HTML."""
+"""The self-contained HTML page of one or several runs: its content, which `templates/page.html` lays out."""
 
 import base64
 import dataclasses
 import datetime
+import functools
+import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jinja2
 import numpy as np
 
 from fedjax_sel import metrics
@@ -20,6 +22,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import comparison, plots
+from fedjax_sel.reporting import verdict as verdicts
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
@@ -221,6 +224,7 @@ class Run(NamedTuple):
     cohorts_known: int  # number of rounds with saved cohorts
     insides: list[Inside]
     clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
+    warmup: int = 0  # rounds before the strategy's first queries end, such as FedCor's warm-up
 
 
 def curves(run: Run) -> dict[str, Any]:
@@ -344,6 +348,17 @@ def strategy_states(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
     return []
 
 
+def warmup(result: Result) -> int:
+    """Return the rounds of a strategy's first phase, at whose end some queries stop; 0 without one."""
+    if result.config.plugins():
+        return 0  # a report does not import code
+    try:
+        requests = checking.check(experiment_of(result.config)).strategy.requests
+    except UserError:  # a strategy that was given as a value
+        return 0
+    return max((rule.last or 0 for request in requests for rule in request.when.rules), default=0)
+
+
 def as_json(inside: Inside) -> dict[str, Any]:
     """Return the plot data, for at most MOST_CLIENTS evenly spaced clients."""
     view, values = inside.view, inside.values
@@ -400,7 +415,7 @@ class Reader:
             clients = self._clients_of(path, result, left_out)
             num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
             inside = strategy_states(path, result.config.selection.algo, left_out)
-            runs.append(Run(name, path, result, num_cohorts, inside, clients))
+            runs.append(Run(name, path, result, num_cohorts, inside, clients, warmup(result)))
         if not self._with_data:
             left_out.append("--quick: label counts and per-client results, which need the data.")
         return Chapter(plots.title(first.config, first.data_source), found.differs, runs, labels, left_out)
@@ -458,82 +473,44 @@ def own_file(names: tuple[str, ...]) -> str:
     return "\n".join((place / name).read_text(encoding="utf-8") for name in names)
 
 
-def table(head: Sequence[str], lines: Iterable[tuple[str, Sequence[str]]], caption: str) -> str:
-    """Return a table with one strategy per line, so that the page can hide a strategy's lines."""
-    cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
-    body = "".join(
-        f'<tr data-run="{escape(run)}"><th scope="row">{escape(first)}</th>'
-        + "".join(f"<td>{escape(text)}</td>" for text in others)
-        + "</tr>"
-        for run, (first, *others) in lines
-    )
-    heading = f"<caption>{escape(caption)}</caption><thead><tr>{cells}</tr></thead>"
-    return f'<div class="wide"><table>{heading}<tbody>{body}</tbody></table></div>'
-
-
-def results(rows: Sequence[comparison.Row], unfinished: Mapping[str, str]) -> str:
-    """Return the table of results and costs of one setting, without empty columns."""
-    columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
-    if unfinished:
-        columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
-    lines = [(row.algo, [row.algo, *cells]) for row, cells in zip(rows, zip(*columns.values()))]
-    return table(["strategy", *columns], lines, "Results and costs per strategy: mean ± standard deviation over seeds")
-
-
-def differences(pairs: Sequence[Pair]) -> str:
-    """Return the table of paired differences in one measure."""
-    head = [f"strategy minus {pairs[0].baseline}", "difference", "interval", "p after Holm", "verdict"]
-    lines = [(pair.algo, [pair.algo, *comparison.texts_of(pair)]) for pair in pairs]
-    few = comparison.too_few_seeds(pairs)
-    return table(head, lines, pairs[0].words) + (f"<p>{escape(few)}</p>" if few else "")
-
-
-def section(chapter: Chapter) -> str:
-    """Return the HTML of the section for one setting."""
+def _reproduction(chapter: Chapter) -> dict[str, Any]:
+    """Return the configuration of a setting, the command that repeats its runs, and the provenance of each run."""
     config = chapter.runs[0].result.config.to_json()
     config["selection"].pop("algo")
     config["selection"].pop("algo_args")
     config["run"].pop("out")
     text = json.dumps(config, indent=2)
-    link = "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode()
+    return {
+        "config": text,
+        "link": "data:application/json;base64," + base64.b64encode((text + "\n").encode()).decode(),
+        "command": _command(chapter),
+        "origins": {run.name: _origin(run) for run in chapter.runs},
+    }
+
+
+def _command(chapter: Chapter, more: str = "--out runs/again") -> str:
     algos = shlex.join(name_of(run.result) for run in chapter.runs)
-    command = f"fedjax-sel compare --config config.json --algos {algos} --out runs/again"
-    return (
-        "<p>To repeat these runs, save the configuration as <code>config.json</code> "
-        f'(<a download="config.json" href="{link}">download</a>), and run:</p>'
-        f'<pre class="command">{escape(command)}</pre>'
-        f"<details><summary>config.json</summary><pre>{escape(text)}</pre></details>" + _origins(chapter)
-    )
+    return f"fedjax-sel compare --config config.json --algos {algos} {more}"
 
 
-def _origins(chapter: Chapter) -> str:
-    """Return each run's folder, command, versions, devices and commit as HTML."""
-    parts = []
-    for run in chapter.runs:
-        environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
-        command, devices = environment.get("command"), environment.get("devices")
-        packages = environment.get("packages")
-        versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
-        versions |= packages if isinstance(packages, dict) else {}
-        lines = {
-            "folder": str(run.path),
-            "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
-            "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-            "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
-            "commit": str(environment.get("commit") or ""),
-        }
-        listed = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in lines.items() if text)
-        parts.append(
-            f'<details data-run="{escape(run.name)}"><summary>{escape(run.name)}</summary><dl>{listed}</dl></details>'
-        )
-    return "<h4>Provenance of each run</h4>" + "".join(parts)
+def _origin(run: Run) -> dict[str, str]:
+    """Return a run's folder, command, versions, devices and commit."""
+    environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
+    command, devices = environment.get("command"), environment.get("devices")
+    packages = environment.get("packages")
+    versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
+    versions |= packages if isinstance(packages, dict) else {}
+    lines = {
+        "folder": str(run.path),
+        "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
+        "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
+        "commit": str(environment.get("commit") or ""),
+    }
+    return {name: text for name, text in lines.items() if text}
 
 
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
-
-ABOUT_CURVES = """Lines are means over seeds. Choose the band above: plus and minus one sample standard deviation, the
-95 % interval of the mean (Student's t), or the range of the seeds. Bands are clipped to the range of the measure.
-Smoothed: a running mean over 2 % of the points, for curves with 100 points or more."""
 
 
 def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
@@ -547,28 +524,29 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         },
         "settings": [_chapter_as_json(chapter, own) for chapter, own in zip(chapters, pairs)],
     }
-    sections = "".join(_chapter(number, one, pairs[number], len(chapters)) for number, one in enumerate(chapters))
-    text = json.dumps(about, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":  # they could end the script element
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    made = datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    title = "Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}"
-    named = ""
-    if len(chapters) > 1:
-        links = "".join(f'<li><a href="#setting-{i}">{escape(one.title)}</a></li>' for i, one in enumerate(chapters))
-        named = f" from runs in {len(chapters)} settings, which are not comparable:</p><ol>{links}</ol><p>"
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<meta name="color-scheme" content="light dark">'
-        '<link rel="icon" href="data:,">'
-        f"<title>{escape(title)}</title><style>{own_file(STYLES)}</style></head><body>"
-        f"<header><h1>{escape(title)}</h1><p>Created {made} by fedjax_sel {escape(__version__)}{named}</p></header>"
-        f'<nav id="controls" aria-label="Display options"></nav><main>{sections}</main>'
-        "<noscript><p>The plots need JavaScript; the tables do not.</p></noscript>"
-        f'<script type="application/json" id="report">{text}</script>'
-        f"<script>{plotly()}</script><script>{own_file(SCRIPTS)}</script></body></html>\n"
+    return _template().render(
+        title="Comparison of client selection" if len(styles) > 1 else f"Client selection: {next(iter(styles))}",
+        made=datetime.datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        version=__version__,
+        chapters=[_in_template(one, own) for one, own in zip(chapters, pairs)],
+        notes=comparison,
+        style=own_file(STYLES),
+        report=about,
+        scripts=[plotly(), own_file(SCRIPTS)],
     )
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("fedjax_sel.reporting.html"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    return environment.get_template("page.html")
 
 
 def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
@@ -597,6 +575,7 @@ def _run_as_json(run: Run) -> dict[str, Any]:
         "rounds": run.result.num_rounds,
         "block": block(run.result.num_rounds),
         "seeds": len(run.result.seeds),
+        "warmup": run.warmup,
         "at": places(run.result),
         "curves": curves(run),
         "counts": counts(run),
@@ -624,41 +603,50 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
     return list(found.values())
 
 
-def _chapter(number: int, chapter: Chapter, pairs: list[list[Pair]], of: int) -> str:
-    rows = _rows(chapter)
+def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
+    """Return the content of one setting for the template."""
+    rows, done = _rows(chapter), [run for run in chapter.runs if run.result.finished]
     unfinished = {
         run.name: f"{run.result.num_rounds} of {run.result.config.run.rounds}"
         for run in chapter.runs
         if not run.result.finished
     }
-    differs = f"<p>Differences from the first setting: {escape(chapter.differs)}.</p>" if chapter.differs else ""
-    parts = [
-        ("Curves", f"<p>{escape(ABOUT_CURVES)}</p>" + _plots(number, "curves", "curves")),
-        (
-            "Results and costs",
-            results(rows, unfinished)
-            + f'<p class="note">{escape(comparison.NOTES)}</p>'
-            + (f'<p class="note">{escape(comparison.NOTES_ON_SECONDS)}</p>' if comparison.has_clock(rows) else "")
-            + _plots(number, "pairs", "two" if pairs else "")
-            + "".join(map(differences, pairs))
-            + (f'<p class="note">{escape(comparison.NOTES_ON_PAIRS)}</p>' if pairs else "")
-            + ("<p>Paired differences appear once two runs are finished.</p>" if not pairs and len(rows) > 1 else ""),
-        ),
-        ("Client selection", _plots(number, "selection", "two") + _plots(number, "cohorts", "")),
-    ]
-    if chapter.labels is not None:
-        parts.append(("Labels per client", _plots(number, "labels", "")))
-    if any(run.clients is not None for run in chapter.runs):
-        parts.append(("Performance per client", _plots(number, "served", "")))
-    if any(run.insides for run in chapter.runs):
-        parts.append(("Strategy state", _plots(number, "inside", "")))
-    parts.append(("Reproduction", section(chapter)))
-    if chapter.left_out:
-        parts.append(("Left out", "".join(f"<p>{escape(text)}</p>" for text in chapter.left_out)))
-    body = "".join(f"<section><h3>{heading}</h3>{text}</section>" for heading, text in parts)
-    heading = f"{number + 1}. {chapter.title}" if of > 1 else chapter.title
-    rounds = f"{chapter.runs[0].result.config.run.rounds} rounds"
-    return f'<article id="setting-{number}"><h2>{escape(heading)}; {rounds}</h2>{differs}{body}</article>'
+    columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
+    if unfinished:
+        columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
+    verdict = verdicts.of_rows(rows, list(itertools.chain(*pairs)), unfinished)
+    again = _command(chapter, f"--seeds {verdict.seeds} --out runs/more") if verdict.seeds else ""
+    finished = [row for row in rows if row.algo not in unfinished]
+    return {
+        "title": chapter.title,
+        "rounds": chapter.runs[0].result.config.run.rounds,
+        "differs": chapter.differs,
+        "verdict": verdict,
+        "next": again,
+        "budgets": verdicts.at_equal_budgets(finished, [run.result for run in done]),
+        "heads": list(columns),
+        "lines": [(row.algo, cells) for row, cells in zip(rows, zip(*columns.values()))],
+        "pairs": [(own[0], [(one.algo, comparison.texts_of(one)) for one in own]) for own in pairs],
+        "has_clock": comparison.has_clock(rows),
+        "parts": _parts(chapter, pairs),
+        "reproduction": _reproduction(chapter),
+        "left_out": chapter.left_out,
+    }
+
+
+def _parts(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, str]:
+    """Return the headings of a setting's folded sections, by the kind of their plots."""
+    given = {
+        "results": ("Results and costs", True),
+        "pairs": ("Paired differences", len(chapter.runs) > 1),
+        "selection": ("Client selection", True),
+        "labels": ("Labels per client", chapter.labels is not None),
+        "served": ("Performance per client", any(run.clients is not None for run in chapter.runs)),
+        "inside": ("Strategy state", any(run.insides for run in chapter.runs)),
+        "reproduction": ("Reproduction", True),
+        "left_out": ("Left out", bool(chapter.left_out)),
+    }
+    return {kind: heading for kind, (heading, shown) in given.items() if shown}
 
 
 def _rows(chapter: Chapter) -> list[comparison.Row]:
@@ -674,8 +662,3 @@ def _row(run: Run) -> comparison.Row:
     row, complete = comparison.row("", run.name, run.result), run.cohorts_known == run.result.num_rounds
     unknown = dict.fromkeys(("clients_seen", "rounds_until_all_seen", *comparison.SELECTION_FAIRNESS))
     return row if complete else row._replace(**unknown)
-
-
-def _plots(number: int, kind: str, layout: str) -> str:
-    """Return an element that the scripts fill with plots of one kind."""
-    return f'<div class="plots {layout}" data-setting="{number}" data-plots="{kind}"></div>'

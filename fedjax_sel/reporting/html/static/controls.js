@@ -55,52 +55,78 @@ function changed() {
   for (const drawing of document.querySelectorAll("svg[data-style]"))
     drawing.firstChild.setAttribute("stroke", colorOf(drawing.dataset.style));
   for (const own of document.querySelectorAll("[data-run]")) own.hidden = !isShown(own.dataset.run);
+  const hidden = Object.keys(report.styles).every((name) => !isShown(name));
+  empty.textContent = hidden ? "Nothing is shown, because all strategies are hidden. Press “all”, or a strategy’s name." : "";
   redraw();
   remember();
 }
 
-// A click on a heading sorts the table by the first number in that column; a second click reverses the order.
+// Makes headings buttons that sort the table by the first number in their column; a second press reverses the order.
+// Lines without a number are last.
 function sortable(table) {
-  table.querySelectorAll("thead th").forEach((head, column) => head.addEventListener("click", () => {
-    const lines = [...table.tBodies[0].rows];
-    const value = (line) => {
-      const text = line.cells[column].textContent;
-      const number = parseFloat(text.replace(/,/g, ""));
-      return Number.isNaN(number) ? text : number;
-    };
-    const way = head.dataset.way === "up" ? -1 : 1;
-    head.dataset.way = way === 1 ? "up" : "down";
-    const rank = (a, b) => (typeof a === typeof b ? (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
-    lines.sort((a, b) => way * rank(value(a), value(b)));
-    table.tBodies[0].append(...lines);
-  }));
+  const body = table.tBodies[0];
+  if (body.rows.length < 2) return;
+  const heads = [...table.querySelectorAll("thead th")];
+  heads.forEach((head, column) => {
+    const button = element("button", { type: "button", class: "sort" }, head.textContent);
+    head.replaceChildren(button);
+    button.addEventListener("click", () => {
+      const value = (line) => {
+        const text = line.cells[column].textContent;
+        const number = parseFloat(text.replace(/,/g, ""));
+        return Number.isNaN(number) ? text : number;
+      };
+      const way = head.getAttribute("aria-sort") === "ascending" ? -1 : 1;
+      for (const one of heads) one.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", way === 1 ? "ascending" : "descending");
+      const rank = (a, b) => (typeof a === typeof b ? way * (a < b ? -1 : a > b ? 1 : 0) : typeof a === "number" ? -1 : 1);
+      body.append(...[...body.rows].sort((a, b) => rank(value(a), value(b))));
+    });
+  });
 }
 
 const KINDS = {
-  curves: curvePictures, pairs: pairPictures, selection: selectionPictures, cohorts: cohortPictures, labels: labelPictures,
+  curves: curvePictures, others: otherPictures, pairs: pairPictures, selection: selectionPictures, cohorts: cohortPictures, labels: labelPictures,
   served: servedPictures, inside: insidePictures,
 };
-const hasClock = report.settings.some((setting) => setting.runs.some((run) => run.at["simulated seconds"]));
+// Controls without an effect on this page are left out.
+const runs = report.settings.flatMap((setting) => setting.runs);
+const hasClock = runs.some((run) => run.at["simulated seconds"]);
 const simulated = hasClock ? [["simulated seconds", "simulated seconds"]] : [];
-document.getElementById("controls").append(
-  strategies(),
-  choice("against", "x", [["round", "rounds"], ["megabytes", "megabytes"], ["seconds", "seconds"], ...simulated]),
-  choice("band", "band", [["deviation", "deviation"], ["interval", "95 % of the mean"], ["range", "all seeds"], ["none", "none"]]),
-  element("div", { class: "group" }, toggle("smoothed", "smooth"), toggle("logarithmic", "log")),
-);
+const controls = document.getElementById("controls");
+if (Object.keys(report.styles).length > 1) controls.append(strategies());
+controls.append(choice("against", "x", [["round", "rounds"], ["megabytes", "megabytes"], ["seconds", "seconds"], ...simulated]));
+if (runs.some((run) => run.seeds > 1)) {
+  const bands = [["deviation", "deviation"], ["interval", "95 % of the mean"], ["range", "all seeds"], ["none", "no band"]];
+  controls.append(choice("band", "band", bands));
+}
+const toggles = element("div", { class: "group" }, toggle("log x-axis", "log"));
+if (runs.some((run) => run.at.round.length >= SMOOTHED)) toggles.prepend(toggle("smoothed", "smooth"));
+const empty = element("p", { id: "empty", role: "status" });
+controls.append(toggles, empty);
+for (const link of document.querySelectorAll("a[data-x]"))
+  link.addEventListener("click", () => { state.x = link.dataset.x; changed(); });
+for (const line of document.querySelectorAll(".verdict tbody tr")) line.cells[0].prepend(swatch(line.dataset.run));
 for (const place of document.querySelectorAll("[data-plots]")) {
   const number = Number(place.dataset.setting);
   KINDS[place.dataset.plots](place, report.settings[number], number);
 }
 document.querySelectorAll("table").forEach(sortable);
+for (const [id, open] of Object.entries(state.open)) { const one = document.getElementById(id); if (one) one.open = open; }
+// A link to a folded section unfolds it.
+function unfold(hash) {
+  const one = document.getElementById(hash.slice(1));
+  if (one && one.matches("details")) one.open = true;
+}
+document.addEventListener("click", (event) => { const link = event.target.closest("a[href^='#']"); if (link) unfold(link.hash); });
+unfold(location.hash);
 changed();
-window.scrollTo(0, scroll);
+if (scroll) window.scrollTo(0, scroll);
 
 darkness.addEventListener("change", changed);
-// Print layout: black on white, page width, and all details open.
+// Print layout: black on white, page width; folded sections are not printed.
 function paper(on) {
   document.documentElement.classList.toggle("paper", on);
-  for (const one of document.querySelectorAll("details[data-run]")) one.open = on;
   changed();
 }
 window.addEventListener("beforeprint", () => paper(true));

@@ -7,6 +7,8 @@ const X_TITLES = {
 const STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
 const student = (degrees) => STUDENT[degrees - 1] ?? 1.96 + 2.372 / degrees + 2.82 / degrees ** 2;
 
+const SMOOTHED = 75; // points from which 2 % of them are more than one
+
 function runningMean(values, width) {
   let sum = 0;
   return values.map((value, place) => {
@@ -30,7 +32,7 @@ function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
 // Returns the traces of one strategy's band and line.
 function traces(run, x, curve, options) {
   const at = curve.mean.map((value, i) => (value === null ? -1 : i)).filter((i) => i >= 0);
-  if (!at.length) return { band: [], line: [] };
+  if (!at.length) return { name: run.name, band: [], line: [] };
   const [low, high, known, spread] = ["low", "high", "mean", "sd"].map((name) => at.map((i) => curve[name][i]));
   const width = options.smooth && state.smooth ? Math.round(0.02 * at.length) : 1;
   const mean = width > 1 ? runningMean(known, width) : known;
@@ -52,11 +54,48 @@ function traces(run, x, curve, options) {
     marker: { color, size: 8 },
     hovertemplate: `<b>%{meta}</b><br>${options.xShort} %{x:.5~g}: %{y:.4g}${sd}<extra></extra>`,
   };
-  return { band: edges, line: [line] };
+  return { name: run.name, band: edges, line: [line] };
 }
 // Returns the traces of all strategies, bands first, so that no band covers a line.
 function together(found) {
   return [...found.flatMap((one) => one.band), ...found.flatMap((one) => one.line)];
+}
+
+// Returns a name at the end of each line, moved apart where lines end close together, and the right margin for them.
+const LABEL_HEIGHT = 14;
+function endLabels(found, height, logarithmic) {
+  const lines = found.flatMap((one) => one.line.map((line) => ({ line, name: shortened(one.name) })));
+  if (lines.length < 2) return {};
+  const values = found.flatMap((one) => [...one.line, ...one.band].flatMap((trace) => trace.y));
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const room = height - 78; // without the margins
+  const scale = (0.9 * room) / (high - low || 1); // pixels per unit: Plotly pads a range by 5 % at each end
+  const ends = lines.map((one) => ({ ...one, at: (high - one.line.y.at(-1)) * scale })).sort((a, b) => a.at - b.at);
+  let [free, last] = [-Infinity, room];
+  for (const one of ends) { one.moved = Math.max(one.at, free); free = one.moved + LABEL_HEIGHT; }
+  for (const one of ends.slice().reverse()) { one.moved = Math.min(one.moved, last); last = one.moved - LABEL_HEIGHT; }
+  return {
+    margin: { l: 56, r: 14 + 7.5 * Math.max(...ends.map((one) => one.name.length)), t: 30, b: 48 },
+    annotations: ends.map(({ line, name, at, moved }) => ({
+      x: logarithmic ? Math.log10(line.x.at(-1)) : line.x.at(-1), y: line.y.at(-1), text: plain(name), xanchor: "left",
+      yanchor: "middle", xshift: 4, yshift: at - moved, showarrow: false, font: { color: line.line.color, size: 12 },
+    })),
+  };
+}
+function shortened(name) {
+  const most = narrow() ? 12 : 24;
+  return name.length > most ? name.slice(0, most - 1) + "…" : name;
+}
+// Returns a shaded background for each strategy with a warm-up.
+function warmups(runs, x) {
+  return runs.filter((run) => run.warmup).map((run) => {
+    const end = run.at.round.findIndex((round) => round >= run.warmup);
+    return {
+      type: "rect", layer: "below", yref: "paper", y0: 0, y1: 1, x0: Math.min(0, run.at[x][0]), x1: run.at[x].at(end),
+      line: { width: 0 }, fillcolor: translucent(colorOf(run.name), 0.1),
+      label: { text: `${plain(run.name)}: warm-up`, textposition: "bottom left", font: { size: 11, color: variable("--quiet") } },
+    };
+  });
 }
 
 function horizontal(value) {
@@ -66,31 +105,31 @@ function horizontal(value) {
 }
 
 function overTime(setting, key, label, options) {
-  return () => {
+  return (canvas) => {
     const known = shownRuns(setting).filter((run) => run.curves[key]);
     const x = setting.runs.some((run) => run.at[state.x]) ? state.x : "round"; // not every setting has a clock
     const own = { ...options, smooth: true, xShort: x, together: known.length };
-    const data = together(known.map((run) => traces(run, run.at[x], run.curves[key], own)));
+    const found = known.map((run) => traces(run, run.at[x], run.curves[key], own));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
     const title = slow ? "seconds since the start of the first round, with compilation" : X_TITLES[x];
-    const shapes = horizontal(options.target);
+    const shapes = [...(options.warmup ? warmups(known, x) : []), ...horizontal(options.target)];
     const rangemode = options.floor === 0 && options.ceiling !== 1 ? "tozero" : "normal";
-    return {
-      data, layout: layout(title, label, {
-        shapes, uirevision: `${x} ${state.log}`, xaxis: { type: state.log ? "log" : "linear" }, yaxis: { rangemode },
+    return found.length ? {
+      data: together(found), layout: layout(title, label, {
+        ...endLabels(found, canvas.clientHeight, state.log), shapes, uirevision: `${x} ${state.log}`, xaxis: { type: state.log ? "log" : "linear" }, yaxis: { rangemode },
       }),
-    };
+    } : null;
   };
 }
 
 function overRanks(setting, key, x, y, options) {
-  return () => {
+  return (canvas) => {
     const known = shownRuns(setting).filter((run) => run[key]);
     const own = { ...options, xShort: "client", together: known.length };
-    return {
-      data: together(known.map((run) => traces(run, run[key].rank, run[key], own))),
-      layout: layout(x, y, { uirevision: key, yaxis: { rangemode: options.ceiling === 1 ? "normal" : "tozero" } }),
-    };
+    const found = known.map((run) => traces(run, run[key].rank, run[key], own));
+    const yaxis = { rangemode: options.ceiling === 1 ? "normal" : "tozero" };
+    const labels = endLabels(found, canvas.clientHeight, false);
+    return found.length ? { data: together(found), layout: layout(x, y, { ...labels, uirevision: key, yaxis }) } : null;
   };
 }
 
@@ -103,15 +142,20 @@ function nameOf(key) {
   return capital(words.replace(/^train /, "training ").replace(/^worst decile /, "worst-decile training ")
     .replace(/^(gini|jain) /, (index) => `${capital(index)}index of client `));
 }
+const measuresOf = (setting) => [...new Set(setting.runs.flatMap((run) => Object.keys(run.curves)))]
+  .filter((key) => key !== "clients_seen").sort((a, b) => (b === setting.measure) - (a === setting.measure));
+const blocksOf = (setting) => Math.max(...setting.runs.map((run) => run.block));
 function curvePictures(place, setting) {
-  const keys = [...new Set(setting.runs.flatMap((run) => Object.keys(run.curves)))];
-  const blocks = Math.max(...setting.runs.map((run) => run.block));
-  for (const key of keys) if (key !== "clients_seen") timePicture(place, setting, key, blocks);
+  for (const key of measuresOf(setting).slice(0, 1)) timePicture(place, setting, key, blocksOf(setting));
+}
+function otherPictures(place, setting) {
+  for (const key of measuresOf(setting).slice(1)) timePicture(place, setting, key, blocksOf(setting));
+  place.closest("details").hidden = !place.children.length;
 }
 function timePicture(place, setting, key, blocks) {
   const share = key.includes("accuracy");
   const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
-  if (key === setting.measure) options.target = setting.target;
+  if (key === setting.measure) Object.assign(options, { target: setting.target, warmup: true });
   const unit = key.endsWith("loss") ? " (nats)" : "";
   const about = [
     key === "gemd" ? "Distance between the labels of a cohort and of all clients; lower is more diverse." : "",

@@ -12,21 +12,28 @@ function picture(place, title, about, content, pickers = []) {
   const canvas = element("div", { class: "canvas", role: "img", "aria-label": title });
   const caption = element("figcaption", {}, element("b", {}, title), about ? " " + about : "");
   const figure = element("figure", {}, caption);
-  if (pickers.length) figure.append(element("div", { class: "pickers" }, ...pickers));
+  const useful = pickers.filter((one) => one.querySelector("select").options.length > 1);
+  if (useful.length) figure.append(element("div", { class: "pickers" }, ...useful));
   figure.append(canvas);
   place.append(figure);
   pictures.push({ canvas, content });
 }
 function draw(one) {
-  const made = one.content();
+  if (one.canvas.closest("details:not([open])")) return; // a folded canvas has no width
+  one.canvas.parentElement.hidden = false; // measured below
+  const made = one.content(one.canvas);
   one.canvas.parentElement.hidden = made === null;
-  if (made === null) return;
+  if (made === null) return Plotly.purge(one.canvas);
   if (made.height) one.canvas.style.height = `${made.height}px`;
   // An explicit size, because printing does not wait for Plotly's asynchronous measurement.
   const size = { width: one.canvas.clientWidth, height: one.canvas.clientHeight, autosize: false };
   Plotly.react(one.canvas, made.data, { ...made.layout, ...size }, CONFIG);
 }
 const redraw = () => pictures.forEach(draw);
+document.addEventListener("toggle", (event) => {
+  if (event.target.id) state.open[event.target.id] = event.target.open;
+  pictures.filter((one) => event.target.contains(one.canvas)).forEach(draw);
+}, true);
 
 // Returns a select element whose value is kept in `state.pick[name]`; a change redraws all plots.
 function picker(name, label, choices) {

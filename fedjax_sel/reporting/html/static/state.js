@@ -2,7 +2,7 @@
 // The display state: controls write it, plots and tables read it.
 const report = JSON.parse(document.getElementById("report").textContent);
 const KEY = "fedjax_sel " + location.pathname;
-const state = { hidden: [], x: "round", band: "deviation", smooth: true, log: false, pick: {} };
+const state = { hidden: [], x: "round", band: "deviation", smooth: true, log: false, pick: {}, open: {} };
 const narrow = () => window.innerWidth < 700;
 
 function remember() {

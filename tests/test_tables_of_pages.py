@@ -42,6 +42,14 @@ only fedcor as FedCor, random
     assert tables.filled(tables.filled(page, root), root) == tables.filled(page, root)
 
 
+def test_rows_of_different_records(root):
+    sources = "a = r.csv where algo=random, setting=a\nb = r.csv where algo=fedcor, setting=a"
+    page = f"<!-- table\n{sources}\n| | x |\n| one | {{a.mean:.1f}} |\n| two | {{b.mean:.1f}} |\n--><!-- end -->"
+    assert tables.filled(page, root).endswith("\n| | x |\n|---|---|\n| one | 0.5 |\n| two | 0.6 |\n<!-- end -->")
+    with pytest.raises(tables.WrongBlockError, match="2 lines of the file match"):
+        tables.filled(page.replace("b = r.csv where algo=fedcor, setting=a", "b = r.csv where algo=fedcor"), root)
+
+
 def test_order_by_a_number(root):
     page = "<!-- table\nr = r.csv where setting=a\nsort -r.mean\n| name |\n| {r.algo} |\n--><!-- end -->"
     assert tables.filled(page, root).endswith("\n| name |\n|---|\n| fedcor |\n| random |\n<!-- end -->")
@@ -78,6 +86,7 @@ def test_what_a_condition_names_may_have_a_comma_and_a_colon(tmp_path):
         ("<!-- table\na = r.csv\nkey algo\n| x |\n| {a.mean} |\n-->", "several lines of one algo"),
         ("<!-- table\na = r.csv\nonce algo\n| x |\n| {a.mean} |\n-->", "not understood: 'once algo'"),
         ("<!-- table\na = r.csv\n| x |\n-->", "two lines that begin with"),
+        ("<!-- table\na = r.csv\nkey algo\n| x |\n| 1 |\n| 2 |\n-->", "several rows take no key"),
     ],
 )
 def test_a_block_that_cannot_be_filled(root, block, why):

@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Write docs/price_of_information.md from results/leaderboard."""
+"""Write docs/price_of_information.md and results/leaderboard/price.md from results/leaderboard."""
 
 import argparse
 from pathlib import Path
 
-from studies.leaderboard import pages
+from studies.leaderboard import pages, price
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "price_of_information.md"
 RESULTS = ROOT / "results" / "leaderboard"
+PAGE, DETAILS = ROOT / "docs" / "price_of_information.md", RESULTS / price.DETAILS
 
 
-def written() -> str:
-    """Return the page."""
+def written() -> tuple[str, str]:
+    """Return both pages."""
     return pages.price_of_information(RESULTS, "../results/leaderboard")
 
 
 if __name__ == "__main__":
     argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
-    PAGE.write_text(written(), encoding="utf-8")
+    for path, text in zip((PAGE, DETAILS), written()):
+        path.write_text(text, encoding="utf-8")

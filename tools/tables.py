@@ -11,8 +11,19 @@ A table stands between two comments; the first names its sources:
     two = results/leaderboard/fmnist-2spc/table.csv where optimizer=fedavg
     key algo
     only random, fl_dp3s as FL-DP3S
-    | | one shard | two shards |
+    | | one label | two labels |
     | {label} | {one.last_rounds_accuracy_mean:.3f} | {two.last_rounds_accuracy_mean:.3f} |
+    -->
+    <!-- end -->
+
+Without `key`, each source selects one record, and each further line is a row of the table:
+
+    <!-- table
+    one = results/leaderboard/fmnist-1spc/pairs.csv where measure=last_rounds_accuracy, row=clustered
+    two = results/leaderboard/fmnist-2spc/pairs.csv where measure=last_rounds_accuracy, row=fedcor
+    | your clients | start with | gain |
+    | one label | clustered | {one.difference:+.3f} |
+    | two labels | fedcor | {two.difference:+.3f} |
     -->
     <!-- end -->
 
@@ -104,21 +115,27 @@ def _one(records: list[Record]) -> list[Record]:
 def _table(about: str, root: Path) -> str:
     lines = [line.strip() for line in about.strip().splitlines()]
     template = [line for line in lines if line.startswith("|")]
-    if len(template) != 2:
+    if len(template) < 2:
         raise ValueError("expected two lines that begin with |: the heading and the record template")
     sources = [_source(line, root) for line in lines if re.match(r"\w+ = ", line)]
     words = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if re.match(r"(key|only|sort) ", line)}
     unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) ", line)]
     if unknown or not sources:
         raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")
+    heading, *rows = template
+    rule = "|" + "---|" * (heading.count("|") - 1)
+    if len(rows) > 1:
+        if words:
+            raise ValueError("several rows take no key, only or sort: each source selects one record")
+        values = {f"{name}.{column}": value for name, found in sources for column, value in _one(found)[0].items()}
+        rows = [FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), row) for row in rows]
+        return "\n" + "\n".join([heading, rule, *rows]) + "\n"
     joined = _joined(sources, words.get("key"))
     if "sort" in words:
         column = words["sort"].removeprefix("-")
         joined = dict(sorted(joined.items(), key=lambda item: float(_of(item[1], column))))
         joined = dict(reversed(joined.items())) if words["sort"].startswith("-") else joined
-    heading, line = template
-    rule = "|" + "---|" * (heading.count("|") - 1)
-    rows = []
+    (line,), rows = rows, []
     for key, label in _chosen(words.get("only"), joined):
         record = {**joined[key], "label": label}
         rows.append(FIELD.sub(lambda field, record=record: shown(_of(record, field[1]), field[2]), line))

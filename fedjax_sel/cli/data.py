@@ -229,7 +229,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
             except OSError as error:
                 given = f"--save-availability: cannot write {flags.save_availability} ({error})"
                 raise UserError(f"{given}; give another file") from error
-    plots.save(drawing, flags.picture, dpi=150)
+    plots.save(drawing, flags.picture, plots.SCREEN._replace(dpi=150))
     _print(dataset, parts, seed, more, held_out)
     if dataset.has_classes:
         print(f"\n{text_heat_map(counts)}")

@@ -12,7 +12,7 @@ from fedjax_sel import metrics
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread, has_clock
-from fedjax_sel.reporting.plots import Style, save, styles_of
+from fedjax_sel.reporting.plots import SCREEN, Look, Style, save, styles_of
 from fedjax_sel.runs.records import Result
 
 # Small multiples, one panel per strategy, because many bands on one axis hide each other. Each panel highlights one
@@ -20,7 +20,7 @@ from fedjax_sel.runs.records import Result
 MANY = 6  # strategies that fit in one panel; more get small multiples in addition
 COLUMNS = 4
 PANEL = (2.6, 1.95)  # inches
-OTHERS = "#C8C8C8"
+OTHERS = "#D9D9D9"
 
 
 class Curve(NamedTuple):
@@ -68,6 +68,7 @@ def draw_multiples(
     if logarithmic_from is not None:
         axes.flat[0].set_xscale("log")
         axes.flat[0].set_xlim(left=logarithmic_from)
+        plots.plain_ticks(axes.flat[0])
     for axis in axes.flat[len(own) :]:
         axis.remove()
     for column in range(columns):  # with shared axes, only the last row would have tick labels
@@ -92,6 +93,7 @@ def wanted(names: Sequence[Any]) -> bool:
 
 
 PANELS_A_ROW = 3
+AXIS = 3.2  # height of a panel's axis, inches
 
 
 class Panel(NamedTuple):
@@ -108,21 +110,32 @@ def headline(panel: Panel, width: float) -> str:
     return "\n".join(map(parsing.label, [panel.conditions, *textwrap.wrap(title, round(10.5 * width))]))
 
 
-def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path) -> None:
-    """Draw each panel with `painter(axis, panel, styles)`, and save the figure."""
+def lines(
+    panels: list[Panel], styles: dict[str, Style], painter: Callable, path: Path, look: Look, at_ends: bool = False
+) -> None:
+    """Draw each panel with `painter(axis, panel, styles)`, and save the figure.
+
+    The lines are labelled `at_ends`, or in a legend where their ends meet.
+    """
     # With several optimizers, each setting gets its own row.
     optimizers = {panel.rows[0].optimizer for panel in panels}
     columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
     rows = -(-len(panels) // columns)
-    legend_width = 0.8 + 0.085 * max(map(len, styles))
-    picture = plots.figure(4.8 * columns + legend_width, 4.2 * rows)
+    label_width = 0.8 + 0.085 * max(map(len, styles))
+    picture = plots.figure(4.8 * columns + label_width * (columns if at_ends else 1), 4.2 * rows)
     axes = picture.subplots(rows, columns, squeeze=False)
     for axis, panel in itertools.zip_longest(axes.flat, panels):
         if panel is None:
             axis.remove()
             continue
         painter(axis, panel, styles)
-        axis.set_title(headline(panel, 4.8), fontsize="small")
+        if look.titles:
+            axis.set_title(headline(panel, 4.8), fontsize="small")
+        if at_ends:
+            plots.label_ends(axis, AXIS)
+    if at_ends:
+        save(picture, path, look)
+        return
     handles = {}
     for axis in picture.axes:
         for handle, label in zip(*axis.get_legend_handles_labels()):
@@ -130,11 +143,13 @@ def lines(panels: list[Panel], styles: dict[str, Style], painter: Callable, path
     ordered = [name for name in map(parsing.label, styles) if name in handles]
     shown = [handles[name] for name in ordered]
     picture.legend(shown, ordered, loc="outside right upper", frameon=False, handlelength=3.5)
-    save(picture, path)
+    save(picture, path, look)
 
 
-def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
-    """Draw a heat map of strategies by optimizers for each setting; darker is better."""
+def optimizers_by_strategies(rows: Sequence[Row], path: Path, look: Look) -> None:
+    """Draw a heat map of strategies by optimizers for each setting; darker is better, gray is missing."""
+    from matplotlib import colormaps
+
     settings = list(dict.fromkeys(row.setting for row in rows))
     algos, optimizers = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "optimizer"))
     targets = any(row.target_accuracy is not None for row in rows)
@@ -157,12 +172,13 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path) -> None:
                 axis.text(place % len(optimizers), place // len(optimizers), text, ha="center", va="center")
             reached = better * values[~np.isnan(values)]
             low, high = (reached.min(), reached.max()) if reached.size else (0.0, 1.0)
-            # The best value gets the middle of the color map, so that black numbers stay readable.
-            axis.imshow(better * values, cmap="Greens", aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
+            # The best value gets the middle of the color map, so that black numbers stay readable. Gray: no value.
+            colors = colormaps["Greens"].with_extremes(bad=OTHERS)
+            axis.imshow(better * values, cmap=colors, aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
             axis.set_xticks(range(len(optimizers)), list(map(parsing.label, optimizers)), fontsize="small")
             axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
             axis.set_title(parsing.label(f"{setting}: {about}"), fontsize="small")
-    save(picture, path)
+    save(picture, path, look)
 
 
 def amounts_of(
@@ -171,6 +187,7 @@ def amounts_of(
     amounts: dict[str, str],
     label_of: Callable[[Row, str], str],
     path: Path,
+    look: Look,
     logarithmic: bool = False,
 ) -> None:
     """Draw one row of panels per setting, one panel per amount, and one bar per strategy.
@@ -180,7 +197,8 @@ def amounts_of(
     height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
     picture = plots.figure(4.6 * len(amounts), height * len(panels))
     for part, panel in zip(np.atleast_1d(picture.subfigures(len(panels), 1)), panels):
-        part.suptitle(headline(panel, 4.6 * len(amounts)), fontsize="small")
+        if look.titles:
+            part.suptitle(headline(panel, 4.6 * len(amounts)), fontsize="small")
         axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
         for axis, (label, field) in zip(axes, amounts.items()):
             for place, row in enumerate(panel.rows):
@@ -192,9 +210,10 @@ def amounts_of(
             axis.margins(x=0.18)
             if logarithmic and axis.lines:
                 axis.set_xscale("log")
+                plots.plain_ticks(axis)
             else:
                 axis.set_xlim(left=0.0)  # whiskers may extend below zero
-    save(picture, path)
+    save(picture, path, look)
 
 
 def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
@@ -237,6 +256,7 @@ def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, 
         if logarithmic:
             axis.set_xscale("log")
             axis.set_xlim(left=logarithmic_start(panel.results, over))
+            plots.plain_ticks(axis)
         target = panel.rows[0].target_accuracy
         if target is not None:
             axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
@@ -310,7 +330,9 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 TITLE = 0.4  # height of a setting's heading, inches
 
 
-def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool) -> Any:
+def draw_each_run(
+    panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool, titles: bool = True
+) -> Any:
     """Return a figure with one panel per strategy; None if no setting has too many strategies for one panel."""
     many = [panel for panel in panels if wanted(panel.rows)]
     if not many:
@@ -326,15 +348,18 @@ def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, 
             styles,
             BASELINE,
             labels_of(panel, over),
-            headline(panel, PANEL[0] * COLUMNS),
+            headline(panel, PANEL[0] * COLUMNS) if titles else "",
             largest_of(panel),
             logarithmic_start(panel.results, over) if logarithmic else None,
         )
     return picture
 
 
-def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
+def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Look = SCREEN) -> None:
     """Draw the plots of a comparison of finished runs; the results are in the order of the rows."""
+    to_target, optimizers, selection = (
+        folder / f"{name}{look.suffix}" for name in ("to_target", "optimizers", "selection_seconds")
+    )
     panels = []
     for conditions in dict.fromkeys(row.conditions for row in rows):
         here = [(row, result) for row, result in zip(rows, results) if row.conditions == conditions]
@@ -346,17 +371,20 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         shown = [panel for panel in panels if over != "seconds" or panel.results[0].has_clock]
         if not shown:
             continue
-        path = folder / f"{measure}_by_{over}.png"
+        path = folder / f"{measure}_by_{over}{look.suffix}"
         totals = [plots.x_of(result, over)[-1] for panel in shown for result in panel.results]
         logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
-        lines(shown, styles, draw_measure(over, logarithmic), path)
-        each, picture = path.with_stem(f"{path.stem}_each"), draw_each_run(shown, styles, over, logarithmic)
+        lines(shown, styles, draw_measure(over, logarithmic), path, look, at_ends=True)
+        each, picture = (
+            path.with_stem(f"{path.stem}_each"),
+            draw_each_run(shown, styles, over, logarithmic, look.titles),
+        )
         if picture is None:
             each.unlink(missing_ok=True)  # from an earlier call with more strategies
         else:
-            save(picture, each)
+            save(picture, each, look)
     for painter in (selection_counts, clients_seen, gemd):
-        lines(panels, styles, painter, folder / f"{painter.__name__}.png")
+        lines(panels, styles, painter, folder / f"{painter.__name__}{look.suffix}", look)
     units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
     amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
     if any(row.target_accuracy is not None for row in rows):
@@ -364,18 +392,15 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path) -> None:
         def label_of(row: Row, label: str) -> str:
             return f"{label} to {row.target_in_words}" if row.target_in_words else label
 
-        amounts_of(panels, styles, amounts, label_of, folder / "to_target.png")
+        amounts_of(panels, styles, amounts, label_of, to_target, look)
     else:
-        (folder / "to_target.png").unlink(missing_ok=True)  # from an earlier call with a target
+        to_target.unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
-        optimizers_by_strategies(rows, folder / "optimizers.png")
+        optimizers_by_strategies(rows, optimizers, look)
     else:
-        (folder / "optimizers.png").unlink(missing_ok=True)  # from an earlier call with several optimizers
-    seconds, path = (
-        {"milliseconds of selection per round": "selection_seconds_per_round"},
-        folder / "selection_seconds.png",
-    )
+        optimizers.unlink(missing_ok=True)  # from an earlier call with several optimizers
+    seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
     if all(np.isnan(row.selection_seconds_per_round) for row in rows):
-        path.unlink(missing_ok=True)  # from an earlier call with timing
+        selection.unlink(missing_ok=True)  # from an earlier call with timing
     else:
-        amounts_of(panels, styles, seconds, lambda row, label: label, path, logarithmic=True)
+        amounts_of(panels, styles, seconds, lambda row, label: label, selection, look, logarithmic=True)

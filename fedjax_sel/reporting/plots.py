@@ -15,13 +15,13 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.runs.records import Result
 
 COLORS = (
-    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00",
-    "#56B4E9", "#882255", "#7F7F7F", "#6A3D9A", "#A6761D", "#B2182B",
+    "#7F7F7F", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9",
+    "#882255", "#0072B2", "#6A3D9A", "#A6761D", "#B2182B", "#7CB500",
 )  # fmt: skip
-"""The palette of Okabe and Ito, with darker colors in between; neighbors also differ in lightness."""
+"""Gray for the baseline, then the palette of Okabe and Ito with further hues; neighbors also differ in lightness."""
 ON_BLACK = (
-    "#4BA3E3", "#F07F2F", "#22C795", "#F0A3CC", "#F2F2F2", "#FFC233",
-    "#9AD8FF", "#D4559A", "#9AA0A6", "#AD8BE8", "#C79A4A", "#F2596B",
+    "#9AA0A6", "#F07F2F", "#22C795", "#F0A3CC", "#F2F2F2", "#FFC233", "#9AD8FF",
+    "#D4559A", "#4BA3E3", "#AD8BE8", "#C79A4A", "#F2596B", "#A9E02E",
 )  # fmt: skip
 """The same hues for dark backgrounds, in the same order."""
 LINES: tuple[tuple[Any, str], ...] = (
@@ -36,7 +36,7 @@ KNOWN = (
     "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "tifl",
     "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd", "delta", "full",
 )  # fmt: skip
-"""Strategies with a fixed style."""
+"""Strategies with a fixed style, in the order of their styles: append new ones."""
 
 
 class Style(NamedTuple):
@@ -49,33 +49,59 @@ class Style(NamedTuple):
 
 
 def styles_of(names: Iterable[str]) -> dict[str, Style]:
-    """Return a style for each strategy; up to 42 strategies beside the package's have distinct styles.
+    """Return a style for each strategy; all are distinct while there are at most 60 beside `random` and its variants.
 
-    A strategy of the package always has the same style; `random`, the usual baseline, is gray. A variant with
+    A strategy of the package always has the same style, and `random`, the usual baseline, alone is gray. A variant with
     parameters or an optimizer (`name[key=value]`, `name + optimizer`) has the same color with another line style. Other
     strategies get the remaining styles in order.
     """
-    last = len(LINES) - 1  # the line style of further strategies, whose colors repeat
-    own = {name: (i % len(COLORS), i % 4 if i < len(COLORS) else last) for i, name in enumerate(KNOWN)}
-    own["random"], own["clustered"] = own["clustered"], own["random"]  # gray is for the baseline
-    # Starts after the first line style of each color, so that the first twelve other strategies get distinct colors.
-    steps = [*range(1, len(LINES)), 0]
-    free = [(color, (color % 4 + step) % len(LINES)) for step in steps for color in range(len(COLORS))]
-    free = [place for place in free if place not in own.values()]
+    places = _places()
+    own = {KNOWN[0]: (0, 0), **dict(zip(KNOWN[1:], places))}
+    free = [place for place in places if place not in own.values()]
     chosen: dict[str, tuple[int, int]] = {}
     for name in dict.fromkeys(names):
         if name in own:
             chosen[name] = own[name]
             continue
         base = own.get(re.split(r"[\[ ]", name, maxsplit=1)[0])
-        related = [] if base is None else [place for place in free if place[0] == base[0]]
-        chosen[name] = (related or free or [(len(chosen) % len(COLORS), len(chosen) % len(LINES))])[0]
+        of_color = [(0, line) for line in range(1, len(LINES))] if base == own[KNOWN[0]] else free
+        related = [place for place in of_color if base and place[0] == base[0] and place not in chosen.values()]
+        chosen[name] = (related or free or places[len(chosen) % len(places) :])[0]
         if chosen[name] in free:
             free.remove(chosen[name])
     return {
         name: Style(COLORS[color], LINES[line][0], ON_BLACK[color], LINES[line][1])
         for name, (color, line) in chosen.items()
     }
+
+
+def _places() -> list[tuple[int, int]]:
+    """Return all pairs of a color and a line style: one of each color, then each color with its next line style."""
+    last = len(LINES) - 1
+    steps = (0, 2, last, 1, 3)  # a color's second line style looks least like its first
+    return [
+        (color, last if step == last else (color + step) % last) for step in steps for color in range(1, len(COLORS))
+    ]
+
+
+class Look(NamedTuple):
+    """Format and resolution of saved plots, and whether they have titles."""
+
+    suffix: str = ".png"
+    dpi: int = 110
+    titles: bool = True
+
+
+SCREEN = Look()
+FORMATS = ("png", "pdf", "svg")
+STYLES = ("screen", "paper")
+PRINT_DPI = 300
+
+
+def look_of(format: str | None, style: str) -> Look:
+    """Return the look for a format, None for PNG at the resolution of screens, and one of `STYLES`."""
+    dpi = SCREEN.dpi if format is None and style == "screen" else PRINT_DPI
+    return Look(SCREEN.suffix if format is None else f".{format}", dpi, style == "screen")
 
 
 SMOOTHING = 0.02  # window of the running mean, as a fraction of the points
@@ -149,6 +175,57 @@ def running_mean(values: np.ndarray, window: int) -> np.ndarray:
     return (sums[ends] - sums[starts]) / (ends - starts)
 
 
+LABEL = 0.13  # height of a line's label, inches
+
+
+def label_ends(axis: Any, height: float) -> None:
+    """Label each line at its right end, in its color; labels that would overlap move apart.
+
+    Call it when all lines are drawn. A line's label is its Matplotlib label; lines without one get none.
+
+    Args:
+        axis: the axis.
+        height: its height, inches.
+    """
+    lines = [line for line in axis.lines if not line.get_label().startswith("_") and len(line.get_xdata())]
+    low, high = axis.get_ylim()
+    ends = sorted(lines, key=lambda line: line.get_ydata()[-1])
+    wanted = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in ends])
+    for line, own, at in zip(ends, wanted, spread(wanted, LABEL / height)):
+        axis.annotate(
+            line.get_label(), (line.get_xdata()[-1], own), xycoords=("data", "axes fraction"),
+            xytext=(1.03, at), textcoords="axes fraction", color=line.get_color(), fontsize="small", va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "alpha": 0.6, "shrinkB": 0},
+        )  # fmt: skip
+
+
+def spread(places: np.ndarray, gap: float) -> np.ndarray:
+    """Return ascending places moved apart to at least a gap, each group around the mean of its places."""
+    groups: list[list[float]] = []  # of each group: its places
+
+    def start(group: list[float]) -> float:
+        return float(np.mean(group)) - gap * (len(group) - 1) / 2
+
+    for place in places:
+        groups.append([float(place)])
+        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
+            last = groups.pop()
+            groups[-1] += last
+    return np.array([start(group) + gap * number for group in groups for number in range(len(group))])
+
+
+def plain_ticks(axis: Any) -> None:
+    """Give a logarithmic horizontal axis few ticks, with plain numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    low, high = axis.get_xlim()
+    steps = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if high / low < 10 else (1.0, 2.0, 5.0) if high / low < 200 else (1.0,)
+    axis.xaxis.set_major_locator(LogLocator(subs=steps, numticks=12))
+    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+
+
 def figure(width: float, height: float) -> Any:
     """Return a figure of this size in inches."""
     from matplotlib.figure import Figure  # not pyplot, which would change the caller's backend
@@ -209,7 +286,7 @@ def curves_if_lost(results: Mapping[str, Result], path: Path) -> None:
         curves(results, path)
 
 
-def curves(results: Mapping[str, Result], path: Path) -> None:
+def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> None:
     """Draw accuracy, loss and GEMD over rounds, and accuracy over megabytes moved and over simulated seconds.
 
     Lines are means over seeds; bands are plus and minus one sample standard deviation, clipped to the measure's range.
@@ -250,16 +327,22 @@ def curves(results: Mapping[str, Result], path: Path) -> None:
     picture.legend(
         handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
     )
-    picture.suptitle(parsing.label(title(first.config, first.data_source)))
-    save(picture, path)
+    if look.titles:
+        picture.suptitle(parsing.label(title(first.config, first.data_source)))
+    save(picture, path, look)
 
 
-def save(figure: Any, path: Path, dpi: int = 110) -> None:
+def save(figure: Any, path: Path, look: Look = SCREEN) -> None:
     """Write a figure in the format of the path's suffix, PNG by default."""
+    import matplotlib
+
+    format = path.suffix.removeprefix(".") or "png"
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         drawn = io.BytesIO()  # in memory first, so that the file is written atomically
-        figure.savefig(drawn, format=path.suffix.removeprefix(".") or "png", dpi=dpi)
+        with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "fedjax_sel"}):  # embedded fonts; equal files
+            figure.savefig(drawn, format=format, dpi=look.dpi, metadata=undated)
         files.write(path, drawn.getvalue())
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

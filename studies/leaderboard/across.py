@@ -121,26 +121,28 @@ def as_csv(together: list[Together]) -> str:
     return text.getvalue()
 
 
-def counted(verdicts: list[str]) -> str:
+def counted(verdicts: list[str], among: str = " of {}") -> str:
     """Return the numbers of better and worse verdicts as text; empty if the row has no baseline.
 
     Args:
         verdicts: one verdict per setting.
+        among: words behind the numbers, with the number of settings.
     """
     if not any(verdicts):
         return ""
     if set(verdicts) == {statistics.TOO_FEW_SEEDS}:
         return statistics.TOO_FEW_SEEDS
-    return f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)} of {len(verdicts)}"
+    return f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)}{among.format(len(verdicts))}"
 
 
 def as_markdown(together: list[Together]) -> str:
-    """Return the rows as Markdown."""
+    """Return the leads and the verdicts as two Markdown tables."""
     headings = [f"{words}: IQM" for words in SCORES.values()]
     first = next(iter(SCORES))
     headings.insert(1, f"{SCORES[first]}: mean")
-    headings += [f"{words}: better / worse" for words, _ in TESTED.values()]
-    lines = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
+    leads = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
+    verdicts = ["| better / worse | " + " | ".join(words for words, _ in TESTED.values()) + " |",
+                "|---|" + "---|" * len(TESTED)]  # fmt: skip
     for one in together:
         numbers = _numbers(one)
         cells = []
@@ -150,6 +152,9 @@ def as_markdown(together: list[Together]) -> str:
             cells.append(f"{value:+.3f}{ends}")
             if score == first:
                 cells.append(f"{numbers[f'{score}_mean']:+.3f}")
-        cells += [counted(one.verdicts[measure]) for measure in TESTED]
-        lines.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+        leads.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
+        if one.name != BASELINE:
+            verdicts.append(
+                f"| {cell(one.name)} | " + " | ".join(counted(one.verdicts[measure]) for measure in TESTED) + " |"
+            )
+    return "\n".join([*leads, "", *verdicts])

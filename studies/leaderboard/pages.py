@@ -38,7 +38,10 @@ that correction over a column of a setting's page. Better or worse stands only w
 significant does not mean equal, nor that there is no loss: the interval says how much there may be."""
 
 FIRST = ("fmnist-1spc", "fmnist-2spc")
-IN_SHORT = "Some rows in two settings, means over seeds; the dotted line is where random selection ends. Below are all."
+IN_SHORT = (
+    "Some strategies in two settings: means and standard deviations over seeds. The dotted line marks the megabytes of "
+    "random selection's last round. The second picture shows all strategies."
+)
 PROFILES = (
     "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
     "than tau: further right is better."
@@ -69,16 +72,16 @@ def write(out: Path) -> list[str]:
     return list(found)
 
 
-def price_of_information(out: Path, link: str) -> str:
-    """Return the page on the price of information for the available results.
+def price_of_information(out: Path, link: str) -> tuple[str, str]:
+    """Return the two pages on the price of information for the available results: the short one, and all tables.
 
     Args:
-        out: results folder.
-        link: link from the page to that folder.
+        out: results folder, in which the page with all tables stands.
+        link: link from the short page to that folder.
     """
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
     tables = {name: _standings(held) for name, held in found.items() if name in settings.SETTINGS}
-    return price.markdown(found, tables, link)
+    return price.conclusions(found, tables, link), price.markdown(found, tables)
 
 
 def _draws(name: str, held: series.Setting) -> dict[str, str | bytes]:
@@ -193,6 +196,13 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files["accuracy_by_megabytes.png"] = png_bytes(
             pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
         )
+        if panels := _leads(boards, tables):
+            costs = {
+                title: {one.name: price.wording.times_random(one.name, names, boards) for one in together}
+                for title, (names, together) in panels.items()
+            }
+            leads = {title: together for title, (_, together) in panels.items()}
+            files[pictures.LEADS_BY_COST] = png_bytes(pictures.leads_by_cost(leads, costs))
         files["budgets.png"] = png_bytes(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
     if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
         page.append(
@@ -213,6 +223,18 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files["papers_curves.csv"] = as_csv(rows)
     page.append(NOTES)
     return {**files, "README.md": "\n\n".join(page) + "\n"}
+
+
+def _leads(
+    boards: Mapping[str, series.Setting], tables: Mapping[str, Standings]
+) -> dict[str, tuple[list[str], list[across.Together]]]:
+    """Return the panels of the picture of leads by costs: names of the settings, and the rows, by title."""
+    panels = {}
+    for title, ends in pictures.GROUPS.items():
+        names = [name for name in boards if name.startswith(("fmnist", "mnist")) and name.endswith(ends)]
+        if names and (together := across.of_settings({name: tables[name] for name in names})):
+            panels[f"{title}: {len(names)} settings"] = names, together
+    return panels
 
 
 def _papers_curves(boards: Mapping[str, series.Setting]) -> list[PaperRow]:
@@ -241,7 +263,7 @@ def _words() -> str:
         "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
         "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
         f"Fashion-MNIST: a small MLP with a dropout of {fashion.model.model_dropout:g}); 10 clients a round "
-        "with one shard a client and under skewness 0.8, 5 otherwise; all updates "
+        "with one label per client and under skewness 0.8, 5 otherwise; all updates "
         f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
         "because GPFL needs them. No strategy was tuned in these settings; what tuning is worth in two of them stands "
         f"below. {settings.WHY_NOT_ALL}\n\n"

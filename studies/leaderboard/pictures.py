@@ -38,7 +38,9 @@ def together(panels: Mapping[str, Mapping[str, Series]], over: str) -> Any:
     for axis, (title, rows) in zip(axes.flat, panels.items()):
         for name, series in rows.items():
             plots.draw_band(axis, *_curve(series, over), name, styles[name], 1.0, together=len(rows))
-        axis.set_xscale("linear" if over == "round" else "log")
+        if over != "round":
+            axis.set_xscale("log")
+            plots.plain_ticks(axis)
         axis.set_title(parsing.label(title))
         axis.set_xlabel(OVER[over])
         axis.set_ylabel("test accuracy")
@@ -86,34 +88,120 @@ IN_SHORT = {
 
 
 def in_short(panels: Mapping[str, Mapping[str, Series]]) -> Any:
-    """Draw the mean test accuracy of some rows over the megabytes, with one panel per setting.
+    """Draw the test accuracy of some rows over the megabytes, with one panel per setting.
 
-    A dotted line marks the total communication of random selection.
+    Bands are one standard deviation over seeds. A dotted line marks the total communication of random selection.
 
     Args:
         panels: series by row, by title.
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5.4 * len(panels), 3.9), layout="constrained")
+    height = 3.9
+    figure = Figure(figsize=(6.2 * len(panels), height), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     styles = _styles(panels)
     for axis, (title, rows) in zip(axes.flat, panels.items()):
-        for name, words in IN_SHORT.items():
-            if name not in rows:
-                continue
-            megabytes, accuracy = _curve(rows[name], "megabytes")
-            mean = plots.band(accuracy, 1.0, plots.window_of(megabytes)).mean
-            axis.plot(megabytes, mean, color=styles[name].color, linestyle=styles[name].line, label=words)
+        shown = {name: words for name, words in IN_SHORT.items() if name in rows}
+        for name, words in shown.items():
+            plots.draw_band(axis, *_curve(rows[name], "megabytes"), words, styles[name], 1.0, together=len(shown))
         if BASELINE in rows:
-            axis.axvline(rows[BASELINE].megabytes.mean(axis=0)[-1], color="#808080", linewidth=0.8, linestyle=":")
+            end = rows[BASELINE].megabytes.mean(axis=0)[-1]
+            axis.axvline(end, color="#808080", linewidth=0.8, linestyle=":")
+            axis.annotate(f"random's {end:.0f} MB", (end, 0.02), xycoords=("data", "axes fraction"), xytext=(-3, 0),
+                          textcoords="offset points", rotation=90, ha="right", fontsize="x-small")  # fmt: skip
         axis.set_xscale("log")
-        axis.set_title(parsing.label(title), fontsize="medium")
+        plots.plain_ticks(axis)
+        axis.set_title(parsing.label(f"{title} ({_seeds(rows)} seeds)"), fontsize="medium")
         axis.set_xlabel(OVER["megabytes"])
         axis.grid(alpha=0.25)
     axes[0, 0].set_ylabel("test accuracy")
-    axes[0, 0].legend(frameon=False, handlelength=3.5, loc="upper left", fontsize="small")
+    for axis in axes.flat:
+        plots.label_ends(axis, 0.8 * height)
     return figure
+
+
+def _seeds(rows: Mapping[str, Series]) -> int:
+    return min(len(series.seeds) for series in rows.values())
+
+
+LEADS_BY_COST = "leads_by_cost.png"
+GROUPS = {"nearly one label per client": ("1spc", "xi0.8"), "several labels per client": ("2spc", "dir")}
+"""Panels of the picture of leads by costs: title -> endings of the settings' names."""
+LEADS_IN_WORDS = """\
+Leads after 150 rounds are interquartile means over settings and seeds, with their 95 % intervals. A filled marker is
+significantly better than random selection under the same optimizer in at least half of the panel's settings, and worse
+in none. Diamonds use FedYogi, circles FedAvg. "Nearly one label": one label per client, or skewness 0.8. "Several":
+two labels per client, or Dirichlet 0.2. Each panel covers Fashion-MNIST and MNIST, with ten seeds."""
+
+
+def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, Mapping[str, float]]) -> Any:
+    """Draw each row's lead over random selection against its communication cost, one panel per group of settings.
+
+    Leads are interquartile means over settings and seeds with their 95 % intervals. A filled marker is significantly
+    better than its baseline in at least half of the panel's settings, and worse in none.
+
+    Args:
+        panels: the rows of each group of settings, by title.
+        costs: megabytes as a multiple of random selection's, by title and row.
+    """
+    from matplotlib.figure import Figure
+
+    measure, height = next(iter(SCORES)), 4.6
+    figure = Figure(figsize=(6.0 * len(panels), height), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
+    rows = list(dict.fromkeys(one.name for found in panels.values() for one in found))
+    styles = styles_of([*ALGOS, *rows])
+    labels: list[tuple[Any, list[tuple[float, float, str, str]]]] = []
+    for axis, (title, found) in zip(axes.flat, panels.items()):
+        axis.axhline(0.0, color=styles[BASELINE].color, linewidth=0.9)
+        points = []
+        for one in found:
+            if one.name == BASELINE:
+                continue
+            leads, verdicts, color = one.leads[measure], one.verdicts[measure], styles[one.name].color
+            middle = statistics.interquartile_mean(leads)
+            low, high = map(float, statistics.interquartile_mean_interval(leads))
+            better = verdicts.count(statistics.BETTER) * 2 >= len(verdicts) and statistics.WORSE not in verdicts
+            marker = "o" if contender(one.name).optimizer == "fedavg" else "D"
+            axis.plot([costs[title][one.name]] * 2, [low, high], color=color, linewidth=1.0, alpha=0.5)
+            axis.plot(costs[title][one.name], middle, marker, color=color, markerfacecolor=color if better else "white")
+            points.append((costs[title][one.name], middle, one.name, color))
+        labels.append((axis, points))
+        axis.set_xscale("log")
+        axis.set_xlim(0.94, 1.6 * max(max(of_row.values()) for of_row in costs.values()))
+        plots.plain_ticks(axis)
+        axis.set_title(parsing.label(title), fontsize="medium")
+        axis.set_xlabel("megabytes sent, as a multiple of random selection's")
+        axis.grid(alpha=0.25)
+    axes[0, 0].set_ylabel("lead in test accuracy over random selection")
+    for axis, points in labels:
+        _label_points(axis, points, 0.82 * height)
+    return figure
+
+
+NEAR = 1.2  # points whose costs differ by less share a column of labels
+
+
+def _label_points(axis: Any, points: Sequence[tuple[float, float, str, str]], height: float) -> None:
+    """Label points (x, y, name, color) to their right; labels of points with similar x move apart vertically."""
+    columns: list[list[tuple[float, float, str, str]]] = []
+    for point in sorted(points):
+        if columns and point[0] < NEAR * columns[-1][0][0]:
+            columns[-1].append(point)
+        else:
+            columns.append([point])
+    low, high = axis.get_ylim()
+    for column in columns:
+        ordered = sorted(column, key=lambda point: point[1])
+        wanted = np.array([(y - low) / (high - low) for _, y, _, _ in ordered])
+        right = max(x for x, _, _, _ in column)
+        for (x, y, name, color), at in zip(ordered, plots.spread(wanted, plots.LABEL / height)):
+            axis.annotate(
+                parsing.label(name), (x, y), xytext=(1.06 * right, low + at * (high - low)), color=color,
+                fontsize="x-small", va="center",
+                arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 3},
+            )  # fmt: skip
 
 
 def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:

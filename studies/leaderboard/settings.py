@@ -87,8 +87,8 @@ class Setting(NamedTuple):
 
 def _title(data: str, partition: str) -> str:
     dealt = {
-        "1spc": "one shard a client",
-        "2spc": "two shards a client",
+        "1spc": "one label per client",
+        "2spc": "two labels per client",
         "dir": "Dirichlet 0.2",
         "xi0.8": "skewness 0.8",
     }[partition]

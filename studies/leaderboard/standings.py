@@ -13,7 +13,7 @@ from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures
 from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series
-from studies.leaderboard.settings import contender
+from studies.leaderboard.settings import BASELINE, contender
 
 
 class Measure(NamedTuple):
@@ -139,15 +139,17 @@ def as_csv(standings: Standings) -> str:
     tested = _tested(standings.shared)
     writer.writerow(
         ["row", "algo", "optimizer", "seeds", "rounds", "target", "equal_megabytes", "share_arrived", "at_least",
-         "megabytes_down", "megabytes_up", "selection_milliseconds",
+         "megabytes_down", "megabytes_up", "times_random", "selection_milliseconds",
          *(f"{name}_{what}" for name in names for what in ("mean", "sd")), *(f"{name}_verdict" for name in tested)]
     )  # fmt: skip
     shared = standings.shared
+    totals = {row.name: row.megabytes_down + row.megabytes_up for row in standings.rows}
     for row in standings.rows:
         who = contender(row.name)
         arrived = row.numbers["arrived"].mean() if shared.target is not None else np.nan
         start = [row.name, who.algo, who.optimizer, row.seeds, shared.rounds, shared.target, shared.megabytes, arrived,
-                 _at_least(row), row.megabytes_down, row.megabytes_up, 1000 * row.selection_seconds]  # fmt: skip
+                 _at_least(row), row.megabytes_down, row.megabytes_up, totals[row.name] / totals.get(BASELINE, np.nan),
+                 1000 * row.selection_seconds]  # fmt: skip
         spreads = [value for name in names for value in mean_and_sd(row.numbers[name])]
         verdicts = [standings.verdict(name, row.name) for name in tested]
         writer.writerow([plain(value) for value in (*start, *spreads, *verdicts)])
@@ -176,27 +178,48 @@ def pairs_as_csv(standings: Standings) -> str:
     return text.getvalue()
 
 
+_TABLES = (
+    ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes", "rounds_at_equal_megabytes",
+     "accuracy_at_50_percent_of_megabytes", "accuracy_at_25_percent_of_megabytes", "accuracy_at_equal_megabytes_up"),
+    ("arrived", "rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "seconds_to_target"),
+    ("area_by_rounds", "area_by_megabytes", "worst_decile_accuracy", "accuracy_at_equal_seconds", "seconds"),
+    ("megabytes_down", "megabytes_up", "selection"),
+)  # fmt: skip
+"""Columns of the tables in Markdown: accuracy, targets, further measures, costs."""
+_OTHERS = {
+    "arrived": "seeds that arrive",
+    "megabytes_down": "MB down",
+    "megabytes_up": "MB up",
+    "selection": "ms of selection",
+}
+
+
 def as_markdown(standings: Standings) -> str:
-    """Return the table as Markdown."""
-    shared = standings.shared
-    columns = [measure for measure in MEASURES if measure.name in standings.rows[0].numbers]
-    headings = [measure.heading for measure in columns]
-    if shared.target is not None:
-        headings.insert(headings.index("rounds to target"), "seeds that arrive")
-    headings += ["MB down", "MB up", "ms of selection"]
-    lines = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
-    for row in standings.rows:
-        cells = []
-        for measure in columns:
-            if measure.name == "rounds_to_target":
-                cells.append(f"{row.numbers['arrived'].mean():.0%}".replace("%", " %"))
-            mean, deviation = mean_and_sd(row.numbers[measure.name])
-            bound = _at_least(row) if measure.name.endswith("_to_target") else ""
-            cells.append(f"{bound} {_shown(mean, deviation, measure.digits)}".lstrip())
-        cells += [f"{row.megabytes_down:.0f}", f"{row.megabytes_up:.0f}"]
-        cells.append("" if np.isnan(row.selection_seconds) else f"{1000 * row.selection_seconds:.2g}")
-        lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    """Return the standings as Markdown: tables of at most seven columns."""
+    measured = {measure.name: measure for measure in MEASURES if measure.name in standings.rows[0].numbers}
+    tables = []
+    for names in _TABLES:
+        here = [name for name in names if name in measured or name in _OTHERS]
+        if standings.shared.target is None and "arrived" in here:
+            continue
+        heads = [measured[name].heading if name in measured else _OTHERS[name] for name in here]
+        lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+        for row in standings.rows:
+            cells = [_cell(row, name, measured.get(name)) for name in here]
+            lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
+        tables.append("\n".join(lines))
+    return "\n\n".join(tables)
+
+
+def _cell(row: Row, name: str, measure: Measure | None) -> str:
+    if measure is not None:
+        bound = _at_least(row) if name.endswith("_to_target") else ""
+        return f"{bound} {_shown(*mean_and_sd(row.numbers[name]), measure.digits)}".lstrip()
+    if name == "arrived":
+        return f"{row.numbers['arrived'].mean():.0%}".replace("%", " %")
+    if name == "selection":
+        return "" if np.isnan(row.selection_seconds) else f"{1000 * row.selection_seconds:.2g}"
+    return f"{row.megabytes_down if name == 'megabytes_down' else row.megabytes_up:.0f}"
 
 
 def _at_least(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Table of all entries with their findings: the generated part of docs/reproductions.md."""
+"""Tables of all entries with their findings: docs/reproductions.md, and all details in results/papers."""
 
 import collections
 import csv
@@ -19,6 +19,101 @@ PAPERS, LOOKS = "papers", "looks"
 """Folders of pages: `papers/ENTRY` for full-scale runs, `looks/NAME/ENTRY` for shorter ones."""
 
 
+IN_SHORT = {
+    "fedgp/table1": ("fewest rounds to a target", "fewer than AFL in two of three settings"),
+    "fedgp/fig1": ("each pick lowers the loss most", "as described"),
+    "fedgp/fig2": ("faster than all baselines", "more accurate in all three settings"),
+    "fedgp/fig3": ("longer intervals cost very little", "not with one label"),
+    "fedgp/fig4": ("embeddings cluster by label", "with one label"),
+    "fedgp/fig5": ("annealing hardly changes the accuracy", "over all rounds"),
+    "fedgp/fig6": ("smaller coefficient, more uniform selection", "in five of six steps"),
+    "fedgp/linearity": ("loss changes are nearly linear", ""),
+    "fedcor/table1": ("fewest rounds to a target", "fewer in six of nine comparisons"),
+    "fedcor/centralised": ("accuracy of centralized training", "within 0.03 for the MLP"),
+    "fedcor/hours": ("a seed takes hours", "seconds, on another machine"),
+    "fedcor/fig1": ("correlated pair is almost the best", "better than the largest losses only"),
+    "fedcor/fig2": ("loss changes look Gaussian", "close; a test rejects some components"),
+    "fedcor/fig3": ("covariance hardly moves, cosine above 0.97", "one seed: it moves more"),
+    "fedcor/fig4": ("most accurate and smoothest", "in all three settings"),
+    "fedcor/fig5": ("longer intervals cost very little", "mostly, over all rounds"),
+    "fedcor/fig6": ("smaller coefficient, more uniform selection", "with two labels"),
+    "fedcor/fig7": ("embeddings cluster by label", "with one label"),
+    "fedcor/fig8": ("annealing hardly changes the accuracy", "over all rounds"),
+    "fedcor/fig9": ("covariance mostly above a cosine of 0.9", "one seed: in two of three settings"),
+    "fedcor/fig10": ("smaller coefficient, more uniform selection", "in all nine steps"),
+    "fedcor/fig11": ("the same on CIFAR-10", ""),
+    "fedcor/fig12": ("loss changes look Gaussian", "close; a test rejects some components"),
+    "fedcor/fig13": ("the same on CIFAR-10", ""),
+    "fedcor/appendix_b": ("proxy strategy converges like 1/t", "to the optimum of all clients only"),
+    "fedcor/appendix_b2": ("nearly uncorrelated cohorts, as the proxy's", "less than random, but not nearly zero"),
+    "gpfl/table1": ("946.8 images per client", "600 per client"),
+    "gpfl/table2": ("highest final accuracy", "no lead over random selection"),
+    "gpfl/fig1": ("momentum oscillates less", "by construction"),
+    "gpfl/fig3": ("ahead of all baselines on the way", "small lead over random selection"),
+    "gpfl/fig4": ("selects all clients first, FedCor last", "by construction; FedCor is not last"),
+    "gpfl/fig5": ("long tails of GPFL and FedCor", "no such tails"),
+    "gpfl/fig6": ("faster than power-of-choice and FedCor", "one seed: no clear order"),
+    "gpfl/fig7": ("linear weight of exploration is best", "never significantly"),
+    "gpfl/theorem1": ("bound on the regret", "negative as printed"),
+    "fl_dp3s/fig1": ("fastest at every skewness", "two seeds so far"),
+    "fl_dp3s/fig2": ("lowest GEMD of all strategies", "two seeds so far"),
+    "fl_dp3s/fig3": ("first-layer profiles are best", "one seed: no better"),
+    "fl_dp3s/fig4": ("profiles depend on the initialization", "as claimed"),
+    "fl_dp3s/fig5": ("kernels hardly depend on it", "as claimed"),
+    "fl_dp3s/fig6": ("training hardly depends on it", "one seed: less than random selection's"),
+    "fl_dp3s/gemd": ("lower GEMD than random selection", "at all four skewnesses"),
+    "fl_dp3s/theorem1": ("layer outputs are Gaussian", "close; a test rejects many"),
+}
+"""Claim and finding of each entry in a few words."""
+PAPER_NAMES = {"fedcor": "FedCor", "fedgp": "FedGP", "gpfl": "GPFL", "fl_dp3s": "FL-DP3S"}
+HOLDS = (verdicts.AGREES, verdicts.REPRODUCED)
+UNDECIDED, LOOK = "undecided", "a look only"
+FAILS = (verdicts.DIFFERS, verdicts.CONTRADICTED, verdicts.NOT_REPRODUCED)
+
+
+def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
+    """Return one table per paper: claim, finding, verdict, and link to the page.
+
+    Args:
+        entries: entries by name.
+        results: parent folder of `PAPERS` and `LOOKS`.
+        link: link from the text to that folder.
+    """
+    parts = []
+    for paper, title in PAPER_NAMES.items():
+        lines = ["| claim | ours | verdict | page |", "|---|---|---|---|"]
+        for name, published_one in published.ENTRIES.items():
+            if name.split("/")[0] == paper:
+                claim, ours = IN_SHORT[name]
+                folder = results / PAPERS / name
+                looks = [one for one in sorted(results.glob(f"{LOOKS}/*/{name}")) if _look(one)]
+                shown = folder if (folder / page.PAGE).exists() else next(iter(looks), None)
+                where = _place(published_one.title, name)
+                if shown is not None:
+                    where = f"[{where}]({link}/{shown.relative_to(results).as_posix()}/{page.PAGE})"
+                verdict = _verdict(folder) if shown == folder else NOT_RUN if shown is None else LOOK
+                lines.append(f"| {cell(claim)} | {cell(ours)} | {verdict} | {where} |")
+        parts.append(f"## {title}\n\n" + "\n".join(lines))
+    return "\n\n".join(parts) + "\n"
+
+
+def _place(title: str, name: str) -> str:
+    """Return where the paper has a claim, such as "Fig. 3"."""
+    kind, number = re.fullmatch(r"([a-z_]+?)_?(b2?|\d*)", name.split("/")[1]).groups()
+    if found := re.search(r"Table [IV]+|Assumption [\d.]+|Theorem \d", title):
+        return found[0]
+    words = {"fig": "Fig.", "table": "Table", "appendix": "Appendix"}
+    return f"{words[kind]} {number.upper().replace('B2', 'B.2')}" if kind in words else "text"
+
+
+def _verdict(folder: Path) -> str:
+    found = [row["verdict"] for row in _judged(folder)]
+    holds, fails = (sum(verdict in kinds for verdict in found) for kinds in (HOLDS, FAILS))
+    if not holds and not fails:
+        return UNDECIDED
+    return f"{holds} of {len(found)} hold" + (f", {fails} fail{'s' if fails == 1 else ''}" if fails else "")
+
+
 def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
     """Return the table of all published results, and the rules.
 
@@ -27,7 +122,7 @@ def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
         results: parent folder of `PAPERS` and `LOOKS`.
         link: link from the text to that folder.
     """
-    lines = ["| what | the claim | found here | command | here it takes |", "|---|---|---|---|---|"]
+    lines = ["| what | the claim | found here | here it takes |", "|---|---|---|---|"]
     lines += [_row(paper, entries.get(name), results, link) for name, paper in published.ENTRIES.items()]
     lines += ["", _total(entries, results)]
     by_rule: dict[str, list[str]] = collections.defaultdict(list)
@@ -40,12 +135,12 @@ def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:
 def _row(paper: Published, entry: Entry | None, results: Path, link: str) -> str:
     claim = cell(f"{paper.title}. {paper.claim}")
     if entry is None:
-        return f"| {paper.id} | {claim} | {NO_ENTRY} | | |"
+        return f"| {paper.id} | {claim} | {NO_ENTRY} | |"
     found = _linked(results / PAPERS / entry.name, results, link)
     for folder in sorted(results.glob(f"{LOOKS}/*/{entry.name}")):
         if look := _look(folder):
             found += f"; {look}: {_linked(folder, results, link)}"
-    return f"| {paper.id} | {claim} | {found} | `python -m studies reproduce {entry.name}` | {cell(entry.cost)} |"
+    return f"| {paper.id} | {claim} | {found} | {cell(entry.cost)} |"
 
 
 def _look(folder: Path) -> str:

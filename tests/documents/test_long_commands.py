@@ -15,7 +15,7 @@ from studies.papers.entry import Part
 from tests.documents.pages import ROOT
 
 DATA_DIR = os.environ.get("TFDS_DATA_DIR")
-TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "results" / "papers" / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(
     r"\| `python -m studies ((?:reproduce|leaderboard) .*)` \|$",
     TEXT.partition("## Long runs")[2].partition("\n## ")[0],

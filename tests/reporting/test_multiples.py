@@ -23,8 +23,8 @@ def compared(names, folder):
 
 
 def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_plots, "lines", lambda *_: None)  # tested elsewhere, and slow
-    monkeypatch.setattr(comparison_plots, "save", lambda figure, path: path.touch())
+    monkeypatch.setattr(comparison_plots, "lines", lambda *_, **__: None)  # tested elsewhere, and slow
+    monkeypatch.setattr(comparison_plots, "save", lambda figure, path, look: path.touch())
     found = {f"accuracy_by_{over}_each.png" for over in ("round", "megabytes_down", "megabytes_up")}
     compared(NAMES, tmp_path)
     assert found == {path.name for path in tmp_path.glob("*_each.png")}
@@ -36,9 +36,11 @@ def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(t
 def test_a_clock_adds_pictures_over_seconds(tmp_path, monkeypatch, seconds):
     labels = []
     monkeypatch.setattr(
-        comparison_plots, "save", lambda figure, path: labels.extend(one.get_xlabel() for one in figure.axes)
+        comparison_plots, "save", lambda figure, path, look: labels.extend(one.get_xlabel() for one in figure.axes)
     )
-    monkeypatch.setattr(plots, "save", lambda figure, path: labels.extend(one.get_xlabel() for one in figure.axes))
+    monkeypatch.setattr(
+        plots, "save", lambda figure, path, look: labels.extend(one.get_xlabel() for one in figure.axes)
+    )
     names = ("random", "fedcor")
     results = [made_up.result(0.6, algo=name, seconds=seconds) for name in names]
     comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, tmp_path)

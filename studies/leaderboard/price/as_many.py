@@ -17,8 +17,8 @@ from studies.leaderboard.settings import BASELINE, SETTINGS, contender
 ABOUT = (
     f"Each row here sends more than {wording.DEAR:g} times random's megabytes. It is compared with longer runs of "
     f"strategies that query no client, or only once ({', '.join(information.LASTING)}). A longer run stops at the "
-    'row\'s megabytes: "minus random" is the row\'s accuracy minus that of the longer run, and "its rounds" is the '
-    "number of rounds of the longer run."
+    "row's megabytes, after the rounds in the first table: \"minus random\" is the row's accuracy minus that of the "
+    "longer run."
 )
 _HALVED_AFTER = FEDCOR_FASHION_MNIST.training.learning_rate_milestones
 SHORTER_STEPS = (
@@ -50,25 +50,23 @@ def _table(board: Held | None, longer: Held | None) -> list[str]:
     columns = {base: column for base, column in columns.items() if column}
     if not rows or not columns:
         return [f"No row sends more than {wording.DEAR:g} times random's megabytes and less than a longer run."]
-    heads = " | ".join(f"minus {base} | its rounds" for base in columns)
-    lines = [
-        f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {heads} |",
-        "|---" * (3 + 2 * len(columns)) + "|",
-    ]
+    rounds_of = " | ".join(f"rounds of {base}" for base in columns)
+    sizes = [f"| | MB | accuracy after {board.rows[BASELINE].rounds} rounds | {rounds_of} |"]
+    sizes.append("|---" * (3 + len(columns)) + "|")
+    lines = ["| | " + " | ".join(f"minus {base}" for base in columns) + " |", "|---" * (1 + len(columns)) + "|"]
     for name in rows:
         paid = {base: measures.paid_rounds(longer.rows[base], sent[name]).mean() for base in columns}
-        cells = [
-            f"{standings.difference(column[name], 3)} | {paid[base]:.0f}" if name in column else " | "
-            for base, column in columns.items()
-        ]
+        rounds = [f"{paid[base]:.0f}" if name in column else "" for base, column in columns.items()]
+        cells = [standings.difference(column[name], 3) if name in column else "" for column in columns.values()]
         mean = measures.last_rounds(board.rows[name]).mean()
-        lines.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(cells)} |")
+        sizes.append(f"| {cell(name)} | {sent[name]:.0f} | {mean:.3f} | {' | '.join(rounds)} |")
+        lines.append(f"| {cell(name)} | {' | '.join(cells)} |")
     words = [
         f"better than {base}: {wording.listed(wording.with_verdict(column, statistics.BETTER))}, worse: "
         f"{wording.listed(wording.with_verdict(column, statistics.WORSE))}"
         for base, column in columns.items()
     ]
-    return ["\n".join(lines), f"At the row's megabytes: {'; '.join(words)}."]
+    return ["\n".join(sizes), "\n".join(lines), f"At the row's megabytes: {'; '.join(words)}."]
 
 
 def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]:

@@ -45,8 +45,8 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
     """Return the best row for each budget."""
     parts = []
     for optimizers, words in ((("fedavg",), "Under FedAvg"), (None, "Under either optimizer")):
-        lines = ["| | " + " | ".join(f"{100 * share:g} % of the equal MB" for share in wording.BUDGETS) + " |",
-                 "|---|" + "---|" * len(wording.BUDGETS)]  # fmt: skip
+        lines = ["| | equal MB | " + " | ".join(f"{100 * share:g} % of these" for share in wording.BUDGETS) + " |",
+                 "|---|---|" + "---|" * len(wording.BUDGETS)]  # fmt: skip
         some = False
         for name, held in boards.items():
             rows = [row for row in held.rows if optimizers is None or contender(row).optimizer in optimizers]
@@ -58,19 +58,18 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
             cells = []
             for share in wording.BUDGETS:
                 found = advice(held, shared, share, rows)
-                also = f"; not worse: {', '.join(found.as_good)}" if found.as_good else "; alone"
-                also = also if found.seeds_suffice else "; too few seeds to call others worse"
-                megabytes = share * shared.megabytes
-                cells.append(f"{megabytes:.0f} MB: **{cell(found.best)}** {found.accuracy:.3f}{cell(also)}")
-            lines.append(f"| {cell(held.about['title'])} | {' | '.join(cells)} |")
+                also = f"{len(found.as_good)} more" if found.as_good else "alone"
+                also = also if found.seeds_suffice else "too few seeds"
+                cells.append(f"{cell(found.best)} {found.accuracy:.3f}, {also}")
+            lines.append(f"| {cell(held.about['title'])} | {shared.megabytes:.0f} | {' | '.join(cells)} |")
         if some:
             parts += [f"{words}:", "\n".join(lines)]
     if not parts:
         return [wording.NONE]
     words = (
-        "Bold marks the row with the highest mean accuracy at the budget, over the last third of the rounds that the "
-        'budget pays for, at most ten. "Not worse" rows are not significantly worse, which does not prove that they '
-        "are equal. The best row was chosen on the same seeds, so chance inflates its lead, even where it is alone. "
-        "The picture shows the row in bold."
+        "Each cell names the row with the highest mean accuracy at the budget, over the last third of the rounds that "
+        'the budget pays for, at most ten. "More" counts the rows that are not significantly worse, which does not '
+        "prove that they are equal. The best row was chosen on the same seeds, so chance inflates its lead, even where "
+        "it is alone. The picture shows the best row."
     )
     return [*parts, words, f"![the best strategy for a budget]({link}/budgets.png)"]

@@ -7,8 +7,32 @@ from fedjax_sel.core.parsing import cell
 from studies.leaderboard import across, measures
 from studies.leaderboard.price import wording
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import BASELINE
+from studies.leaderboard.settings import BASELINE, SETTINGS
 from studies.leaderboard.standings import Standings
+
+MEASURES = ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
+
+
+def table(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
+    """Return the cost, the leads and the verdicts of each row over some settings, as Markdown; cheapest first.
+
+    Args:
+        names: names of the settings.
+        boards: the settings' results.
+        tables: the settings' standings.
+    """
+    sent = {row: wording.times_random(row, names, boards) for row in _everywhere(names, boards)}
+    lines = ["| strategy | times random's MB | lead | better / worse | lead at equal MB | better / worse |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for one in sorted(across.of_settings({name: tables[name] for name in names}), key=lambda one: sent[one.name]):
+        if one.name == BASELINE:
+            continue
+        cells = [
+            f"{statistics.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
+            for measure in MEASURES
+        ]
+        lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> list[str]:
@@ -22,11 +46,10 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
         lines = ["| | times random's MB | lead over random, last 10 rounds | mean lead | at equal MB | "
                  "at equal MB up | at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
-        measure = "accuracy_at_100_percent_of_megabytes"
         for one in sorted(together, key=lambda one: sent[one.name]):
             leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
             leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
-            shown = across.counted(one.verdicts[measure])
+            shown = across.counted(one.verdicts[MEASURES[1]])
             lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(leads)} | {shown} |")
         parts += [
             f"{title}, {len(names)} settings (interquartile means over settings and seeds, except the mean lead):"
@@ -74,19 +97,37 @@ def _matrix(
     tables: Mapping[str, Standings],
     with_rounds: bool = False,
 ) -> str:
-    rows = list(dict.fromkeys(row for name in names for row in boards[name].rows if row != BASELINE))
-    lines = ["| | " + " | ".join(rows) + " |", "|---" * (len(rows) + 1) + "|"]
+    """Return a table of verdicts per data set: one line per row, one column per setting."""
+    by_data: dict[str, list[str]] = {}
     for name in names:
-        held, shared = boards[name], tables[name].shared
+        by_data.setdefault(SETTINGS[name].title.split(",")[0], []).append(name)
+    return "\n\n".join(_verdicts(data, measure, some, boards, tables, with_rounds) for data, some in by_data.items())
+
+
+def _verdicts(
+    data: str,
+    measure: str,
+    names: Sequence[str],
+    boards: Mapping[str, Held],
+    tables: Mapping[str, Standings],
+    with_rounds: bool,
+) -> str:
+    rows = list(dict.fromkeys(row for name in names for row in boards[name].rows if row != BASELINE))
+    heads = [boards[name].about["title"].split(", ")[-1] for name in names]
+    if with_rounds:
+        heads = [f"{head} ({tables[name].shared.megabytes:.0f} MB)" for head, name in zip(heads, names)]
+    lines = [f"| {data} | " + " | ".join(map(cell, heads)) + " |", "|---" * (len(names) + 1) + "|"]
+    for row in rows:
         cells = []
-        for row in rows:
+        for name in names:
+            held = boards[name]
             if row not in held.rows:
                 cells.append("")
                 continue
             sign = SIGNS.get(tables[name].verdict(measure, row), NOT_SIGNIFICANT)
             if with_rounds and wording.times_random(row, [name], boards) > wording.DEAR:
-                sign += f" {measures.paid_rounds(held.rows[row], shared.megabytes).mean():.0f}"
+                paid = measures.paid_rounds(held.rows[row], tables[name].shared.megabytes)
+                sign += f" {paid.mean():.0f}"
             cells.append(sign)
-        megabytes = f" ({shared.megabytes:.0f} MB)" if with_rounds else ""
-        lines.append(f"| {cell(held.about['title'])}{megabytes} | " + " | ".join(cells) + " |")
+        lines.append(f"| {cell(row)} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

@@ -65,26 +65,33 @@ def results(tmp_path):
 
 
 def test_the_page_says_what_the_numbers_show(results):
-    text = pages.price_of_information(results, "../results")
+    short, text = pages.price_of_information(results, "../results")
     assert "Significantly ahead of random selection: fedcor interval=10; fedcor interval=80. Worse than fedcor " \
            "interval=10: fedcor interval=80; fedcor interval=never." in text  # fmt: skip
     assert "| fedcor interval=80 | 1.50 |" in text and "| 50 % |" in text
     assert "the difference to random selection falls significantly for fedcor, and rises for none" in text
     # fedcor sends 6 MB a round for 20 rounds, random selection and FL-DP3S 2 MB for 70 and 50: too few for the latter
     assert "At the row's megabytes: better than random: fedcor, worse: none." in text
-    assert "| fedcor | 120 | 0.700 | **+0.050 (" in text and ": better** | 60 |" in text
+    assert "| fedcor | 120 | 0.700 | 60 |" in text and "| fedcor | **+0.050 (" in text
     assert "minus fl_dp3s" not in text
     assert "Better than random selection with equal MB: fedcor interval=10." in text
-    assert text.count("*Not run yet: Fashion-MNIST, two shards a client.*") == 3
-    assert "| | fl_dp3s | fedcor |\n|---|---|---|\n| fmnist-1spc | + | + |\n| fmnist-2spc | + | + |\n" in text
-    assert "| fmnist-1spc (40 MB) | + | + 6 |\n" in text and "how many of the 20 rounds these pay for" in text
+    assert text.count("*Not run yet: Fashion-MNIST, two labels per client.*") == 3
+    assert (
+        "| Fashion-MNIST | fmnist-1spc | fmnist-2spc |\n|---|---|---|\n| fl_dp3s | + | + |\n| fedcor | + | + |\n"
+        in text
+    )
+    assert "| Fashion-MNIST | fmnist-1spc (40 MB) | fmnist-2spc (40 MB) |\n" in text
+    assert "| fedcor | + 6 | + 6 |\n" in text and "how many of the 20 rounds these pay for" in text
     assert "FL-DP3S is significantly better in: fmnist-1spc; fmnist-2spc; not significantly different in: none." in text
     assert (
         "The most expensive rows are fedcor, with 3.00 times random's megabytes in the mean over settings, and 3.00, "
         "3.00 in the single settings." in text
     )
     assert wording.NONE not in text
-    assert text == pages.price_of_information(results, "../results")
+    assert (short, text) == pages.price_of_information(results, "../results")
+    assert "* **For at most 1.2 times random's megabytes**, after equal rounds: `fl_dp3s` (2)." in short
+    assert "* **For more megabytes**, after equal rounds: `fedcor` (2)." in short
+    assert "| fedcor | 3.00 | +0.200 | 2 / 0 | +0.200 | 2 / 0 |" in short
 
 
 @pytest.mark.slow
@@ -102,7 +109,7 @@ def test_a_study_of_other_rounds_is_not_held_against_the_leaderboard(results):
     name = "information-absent-fmnist-1spc"
     other = {row: made_up.level(0.5, rounds=10) for row in ("random", "fedcor")}
     series.write(results / name, other, made_up.about(other, title=name))
-    text = pages.price_of_information(results, "../results")
+    _short, text = pages.price_of_information(results, "../results")
     assert "70 % available |" in text and "change of the lead" not in text
 
 
@@ -127,23 +134,29 @@ def test_a_dearer_row_leaves_the_others_their_comparison(results):
     rows = dict(series.read(results / "fmnist-1spc").rows)
     rows["divfl"] = made_up.level(0.6, down=20_000_000, first_seed=7)  # more than any longer run
     series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
-    text = pages.price_of_information(results, "../results")
+    _short, text = pages.price_of_information(results, "../results")
     section = text.partition("## At the megabytes")[2].partition("\n## ")[0]
-    (line,) = [line for line in section.splitlines() if line.startswith("| divfl |")]
-    assert line.endswith("| 0.600 |  |  |") and "better than random: fedcor, worse: none" in section
+    sizes, differences = [line for line in section.splitlines() if line.startswith("| divfl |")]
+    assert (
+        sizes.endswith("| 0.600 |  |")
+        and differences == "| divfl |  |"
+        and "better than random: fedcor, worse: none" in section
+    )
 
 
 def test_where_nobody_is_dear_it_is_said(results):
     rows = {name: one for name, one in series.read(results / "fmnist-1spc").rows.items() if name != "fedcor"}
     series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
-    text = pages.price_of_information(results, "../results").partition("## At the megabytes")[2].partition("\n## ")[0]
+    text = (
+        pages.price_of_information(results, "../results")[1].partition("## At the megabytes")[2].partition("\n## ")[0]
+    )
     assert "No row sends more than 1.2 times random's megabytes" in text
-    assert "*Not run yet: Fashion-MNIST, two shards a client.*" in text
+    assert "*Not run yet: Fashion-MNIST, two labels per client.*" in text
 
 
 def test_nothing_is_said_where_nothing_was_run(tmp_path):
-    text = pages.price_of_information(tmp_path, "../results")
-    assert text.count(wording.NONE) == 6
+    short, text = pages.price_of_information(tmp_path, "../results")
+    assert text.count(wording.NONE) == 6 and short.count(wording.NONE) == 1
     assert pages.write(tmp_path) == []
 
 
@@ -152,4 +165,5 @@ def test_the_committed_page_is_up_to_date():
     spec = importlib.util.spec_from_file_location("price_page", ROOT / "tools" / "price_of_information.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert tool.PAGE.read_text(encoding="utf-8") == tool.written(), "run tools/price_of_information.py"
+    for path, text in zip((tool.PAGE, tool.DETAILS), tool.written()):
+        assert path.read_text(encoding="utf-8") == text, "run tools/price_of_information.py"

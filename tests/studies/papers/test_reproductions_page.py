@@ -1,4 +1,4 @@
-"""docs/reproductions.md says what the entries say."""
+"""docs/reproductions.md and results/papers/README.md say what the entries say."""
 
 import importlib.util
 import json
@@ -13,14 +13,23 @@ from studies.papers.entries import ENTRIES
 from studies.papers.page import Page, Row
 
 ROOT = Path(__file__).parents[3]
-TEXT = (ROOT / "docs" / "reproductions.md").read_text(encoding="utf-8")
+TEXT = (ROOT / "results" / "papers" / "README.md").read_text(encoding="utf-8")
 
 
-def test_its_generated_part_is_up_to_date():
+def test_their_generated_parts_are_up_to_date():
     spec = importlib.util.spec_from_file_location("reproductions_page", ROOT / "tools" / "reproductions_page.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
-    assert tool.updated(TEXT) == TEXT, "run tools/reproductions_page.py"
+    for path, text in tool.updated().items():
+        assert path.read_text(encoding="utf-8") == text, "run tools/reproductions_page.py"
+
+
+def test_every_claim_is_in_the_short_tables():
+    assert list(overview.IN_SHORT) == list(published.ENTRIES)
+    short = overview.in_short(ENTRIES, ROOT / "results", "../results")
+    assert short.count("\n| ") == len(published.ENTRIES) + len(overview.PAPER_NAMES)
+    cells = [cell for line in short.splitlines() if line.startswith("| ") for cell in line.split("|")[1:4]]
+    assert max(len(cell.split()) for cell in cells) <= 8
 
 
 def test_every_published_result_and_every_rule_is_there():
@@ -75,6 +84,17 @@ def test_a_finding_counts_verdicts(tmp_path):
     assert "| [2 agree, 1 differs](results/papers/fedgp/fig1/README.md) |" in text
     assert "| [1 differs (3 of 4 runs)](results/papers/fedgp/fig2/README.md) |" in text
     assert text.count(overview.NOT_RUN) == len(ENTRIES) - 2
+
+
+def test_the_short_tables_count_what_holds(tmp_path):
+    written(tmp_path / "papers" / "fedgp" / "fig1", verdict_of=["agrees", "reproduced", "differs", "inconclusive"])
+    written(tmp_path / "papers" / "fedgp" / "fig2", verdict_of=["inconclusive", "by construction"])
+    written(tmp_path / "looks" / "short" / "fedgp" / "fig3", "seed 0; 60 rounds")
+    text = overview.in_short(ENTRIES, tmp_path, "r")
+    assert "| 2 of 4 hold, 1 fails | [Fig. 1](r/papers/fedgp/fig1/README.md) |" in text
+    assert "| undecided | [Fig. 2](r/papers/fedgp/fig2/README.md) |" in text
+    assert "| a look only | [Fig. 3](r/looks/short/fedgp/fig3/README.md) |" in text
+    assert "| not run yet | Fig. 4 |" in text
 
 
 def test_a_comparison_that_several_figures_share_is_counted_once(tmp_path):

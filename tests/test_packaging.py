@@ -139,7 +139,7 @@ def test_what_is_built_is_small_and_whole(built):
     assert not [name for name in contents["wheel"] if not re.match(r"fedjax_sel[/-]", name)]
     with tarfile.open(built["archive"]) as file:
         names = {name.partition("/")[2] for name in file.getnames()}
-    assert {"README.md", "LICENSE", "CHANGELOG.md", "docs/engine.md", "tools/build_hooks.py"} <= names
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "docs/design.md", "tools/build_hooks.py"} <= names
     assert not [name for name in names if name.startswith(("results/", "docs/images/", "tests/"))]
 
 

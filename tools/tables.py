@@ -32,7 +32,7 @@ A number in a sentence has the same form:
 
 A file is a CSV, or a JSON file with a list of records, such as `results/rounds_per_second.json#cases`. `where` keeps
 the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
-and renames the records (`{label}`). `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes
+and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes
 a Python number format; a value that is not a number ("N/A") is shown unchanged.
 """
 
@@ -118,7 +118,11 @@ def _table(about: str, root: Path) -> str:
     if len(template) < 2:
         raise ValueError("expected two lines that begin with |: the heading and the record template")
     sources = [_source(line, root) for line in lines if re.match(r"\w+ = ", line)]
-    words = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if re.match(r"(key|only|sort) ", line)}
+    words: dict[str, str] = {}
+    for line in lines:
+        if re.match(r"(key|only|sort) ", line):
+            word, rest = line.split(maxsplit=1)
+            words[word] = f"{words[word]}, {rest}" if word in words else rest
     unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) ", line)]
     if unknown or not sources:
         raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")

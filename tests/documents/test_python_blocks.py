@@ -5,7 +5,6 @@ A few pages by default, all of them under `slow`. Some have tests of their own, 
 
 import re
 import sys
-import types
 
 import numpy as np
 import pytest
@@ -21,18 +20,6 @@ OWN_TESTS = {
 }
 SMOKE = ("docs/devices.md", "docs/optimizers.md", "docs/statistics.md")  # these train nothing
 WITH_PYTHON = [pages.name(page) for page in pages.everywhere() if pages.blocks(page, "python")]
-
-
-class SLURMCluster:
-    """What dask-jobqueue has; here there is no SLURM."""
-
-    scheduler_address = "tcp://127.0.0.1:8786"
-
-    def __init__(self, cores, processes, memory, walltime):
-        pass
-
-    def scale(self, jobs):
-        pass
 
 
 def check_readme(names):
@@ -73,9 +60,6 @@ CHECKS = {
 def test_its_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    cluster = types.ModuleType("dask_jobqueue")
-    monkeypatch.setattr(cluster, "SLURMCluster", SLURMCluster, raising=False)
-    monkeypatch.setitem(sys.modules, "dask_jobqueue", cluster)
     try:
         names = pages.run(pages.blocks(page, "python"))
     except ModuleNotFoundError as error:

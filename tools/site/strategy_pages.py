@@ -38,20 +38,6 @@ def overview(root: Path) -> str:
     return "\n".join(lines)
 
 
-def information(root: Path) -> str:
-    """Return a table without papers, for a page beside the folder of strategies; equal rows are one."""
-    alike: dict[tuple[str, str], list[str]] = {}
-    for name in strategies.TABLE:
-        strategy = strategies.make(name)
-        bill = (catalogue.buys(strategy), catalogue.costs(strategy))
-        alike.setdefault(bill, []).append(f"[`{name}`](strategies/{name}.md)")
-    nothing = alike.pop(("nothing", "nothing"), [])
-    lines = ["| strategy | buys | sends beyond K models down and K up per round |", "|---|---|---|"]
-    lines += [f"| {', '.join(names)} | {buys} | {costs} |" for (buys, costs), names in alike.items()]
-    lines += [f"| {', '.join(nothing)} | nothing | nothing |"] if nothing else []
-    return "\n".join(lines)
-
-
 def facts(root: Path) -> str:
     """Return the catalogue of facts, without options."""
     lines = ["| fact | queried clients | floats up per client | needs the model | trains |", "|" + "---|" * 5]

@@ -32,8 +32,8 @@ strategy then selects better."""
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
 "Better / worse" counts the settings with a [significant](statistics.md) difference to random selection under the same
-optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of the cheapest row. A row that
-queries all clients may then still be in its random warm-up."""
+optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of the cheapest row. A row
+that queries all clients may then still be in its random warm-up."""
 
 QUESTIONS = {
     "Which verdict in which setting?": "accuracy-against-bytes",

@@ -75,7 +75,7 @@ def test_intervals_cover_what_they_say_in_many_samples(law, n):
 
 @pytest.mark.slow
 def test_at_levels_close_to_one_intervals_cover_less_than_they_say():
-    """What docs/statistics.md says of the first comparison of the leaderboard's families: 98 to 99 %."""
+    """The first comparison of the leaderboard's families: 98 to 99 %."""
     rng, covered = np.random.default_rng(11), []
     for part in range(40):
         low, high = statistics.mean_interval(rng.normal(size=(500, 10)), 1 - 0.05 / 14, seed=part)

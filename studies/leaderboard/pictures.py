@@ -129,10 +129,10 @@ LEADS_BY_COST = "leads_by_cost.png"
 GROUPS = {"nearly one label per client": ("1spc", "xi0.8"), "several labels per client": ("2spc", "dir")}
 """Panels of the picture of leads by costs: title -> endings of the settings' names."""
 LEADS_IN_WORDS = """\
-Leads after 150 rounds are interquartile means over settings and seeds, with their 95 % intervals. A filled marker is
-significantly better than random selection under the same optimizer in at least half of the panel's settings, and worse
-in none. Diamonds use FedYogi, circles FedAvg. "Nearly one label": one label per client, or skewness 0.8. "Several":
-two labels per client, or Dirichlet 0.2. Each panel covers Fashion-MNIST and MNIST, with ten seeds."""
+Leads after 150 rounds, with 95 % intervals. A filled marker is significantly better than random selection under the
+same optimizer in at least half of the panel's settings, and worse in none. Diamonds use FedYogi, circles FedAvg.
+"Nearly one label": one label per client, or skewness 0.8. "Several": two labels per client, or Dirichlet 0.2. Each
+panel covers Fashion-MNIST and MNIST, with ten seeds."""
 
 
 def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, Mapping[str, float]]) -> Any:

@@ -67,12 +67,12 @@ IN_SHORT = {
 """Claim and finding of each entry in a few words."""
 PAPER_NAMES = {"fedcor": "FedCor", "fedgp": "FedGP", "gpfl": "GPFL", "fl_dp3s": "FL-DP3S"}
 HOLDS = (verdicts.AGREES, verdicts.REPRODUCED)
-UNDECIDED, LOOK = "undecided", "a look only"
+UNDECIDED, LOOK = "undecided", "look"
 FAILS = (verdicts.DIFFERS, verdicts.CONTRADICTED, verdicts.NOT_REPRODUCED)
 
 
 def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
-    """Return one table per paper: claim, finding, verdict, and link to the page.
+    """Return one table per paper: claim with a link to its page, finding, and verdict.
 
     Args:
         entries: entries by name.
@@ -81,19 +81,23 @@ def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
     """
     parts = []
     for paper, title in PAPER_NAMES.items():
-        lines = ["| claim | ours | verdict | page |", "|---|---|---|---|"]
+        lines, missing = ["| claim | ours | holds |", "|---|---|---|"], []
         for name, published_one in published.ENTRIES.items():
-            if name.split("/")[0] == paper:
-                claim, ours = IN_SHORT[name]
-                folder = results / PAPERS / name
-                looks = [one for one in sorted(results.glob(f"{LOOKS}/*/{name}")) if _look(one)]
-                shown = folder if (folder / page.PAGE).exists() else next(iter(looks), None)
-                where = _place(published_one.title, name)
-                if shown is not None:
-                    where = f"[{where}]({link}/{shown.relative_to(results).as_posix()}/{page.PAGE})"
-                verdict = _verdict(folder) if shown == folder else NOT_RUN if shown is None else LOOK
-                lines.append(f"| {cell(claim)} | {cell(ours)} | {verdict} | {where} |")
+            if name.split("/")[0] != paper:
+                continue
+            claim, ours = IN_SHORT[name]
+            where, folder = _place(published_one.title, name), results / PAPERS / name
+            looks = [one for one in sorted(results.glob(f"{LOOKS}/*/{name}")) if _look(one)]
+            shown = folder if (folder / page.PAGE).exists() else next(iter(looks), None)
+            if shown is None:
+                missing.append(where)
+                continue
+            where = f"[{where}]({link}/{shown.relative_to(results).as_posix()}/{page.PAGE})"
+            verdict = _verdict(folder) if shown == folder else LOOK
+            lines.append(f"| {where}: {cell(claim)} | {cell(ours)} | {verdict} |")
         parts.append(f"## {title}\n\n" + "\n".join(lines))
+        if missing:
+            parts.append(f"{NOT_RUN.capitalize()}: {', '.join(missing)}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -111,7 +115,7 @@ def _verdict(folder: Path) -> str:
     holds, fails = (sum(verdict in kinds for verdict in found) for kinds in (HOLDS, FAILS))
     if not holds and not fails:
         return UNDECIDED
-    return f"{holds} of {len(found)} hold" + (f", {fails} fail{'s' if fails == 1 else ''}" if fails else "")
+    return f"{holds} of {len(found)}" + (f", {fails} fail{'s' if fails == 1 else ''}" if fails else "")
 
 
 def markdown(entries: Mapping[str, Entry], results: Path, link: str) -> str:

@@ -1,7 +1,7 @@
 """Rules of the verdicts on reproductions.
 
 The rules for orders were fixed before the runs. The equivalence margins for numbers were set after the first runs, from
-the papers' claims rather than the results. docs/reproductions.md prints these rules.
+the papers' claims rather than the results. results/papers/README.md prints these rules.
 """
 
 from collections.abc import Callable, Sequence

@@ -5,9 +5,7 @@ A few pages by default, all of them under `slow`. Some have tests of their own, 
 
 import re
 import sys
-import types
 
-import numpy as np
 import pytest
 
 import fedjax_sel
@@ -21,18 +19,6 @@ OWN_TESTS = {
 }
 SMOKE = ("docs/devices.md", "docs/optimizers.md", "docs/statistics.md")  # these train nothing
 WITH_PYTHON = [pages.name(page) for page in pages.everywhere() if pages.blocks(page, "python")]
-
-
-class SLURMCluster:
-    """What dask-jobqueue has; here there is no SLURM."""
-
-    scheduler_address = "tcp://127.0.0.1:8786"
-
-    def __init__(self, cores, processes, memory, walltime):
-        pass
-
-    def scale(self, jobs):
-        pass
 
 
 def check_readme(names):
@@ -58,7 +44,6 @@ CHECKS = {
     "docs/tutorial.md": check_tutorial,
     "docs/information_and_cost.md": check_information,
     "docs/statistics.md": lambda names: names["comparison"].verdict == "better" or pytest.fail("the page says: better"),
-    "docs/coming_from.md": lambda names: np.testing.assert_array_equal(names["result"].test_accuracy.shape, (1, 10)),
 }
 
 
@@ -73,9 +58,6 @@ CHECKS = {
 def test_its_python_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    cluster = types.ModuleType("dask_jobqueue")
-    monkeypatch.setattr(cluster, "SLURMCluster", SLURMCluster, raising=False)
-    monkeypatch.setitem(sys.modules, "dask_jobqueue", cluster)
     try:
         names = pages.run(pages.blocks(page, "python"))
     except ModuleNotFoundError as error:

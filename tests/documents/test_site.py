@@ -40,13 +40,14 @@ def test_every_page_is_in_the_navigation_once():
     assert not missing
 
 
-RESULTS = {"choosing_a_strategy", "performance", "price_of_information", "reproductions"}
+LONGER = {"tutorial": 1150, "performance": 1500}  # most words
 
 
 @pytest.mark.parametrize("page", sorted((pages.ROOT / "docs").rglob("*.md")), ids=pages.name)
 def test_a_page_is_short(page):
-    if page.parent.name != "api" and page.stem not in RESULTS:
-        assert len(page.read_text(encoding="utf-8").split()) < 1500
+    usual = 1000 if page.parent.name == "docs" else 1500
+    if page.parent.name != "api":
+        assert len(page.read_text(encoding="utf-8").split()) <= LONGER.get(page.stem, usual)
 
 
 def test_generated_parts_are_up_to_date(tool):

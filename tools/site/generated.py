@@ -22,7 +22,6 @@ PARTS: dict[str, Callable[..., str]] = {
     "public": reference.overview,
     "reference": reference.entries,
     "strategies": strategy_pages.overview,
-    "information": strategy_pages.information,
     "facts": strategy_pages.facts,
     "glance": strategy_pages.glance,
     "buys": strategy_pages.buys,

@@ -24,6 +24,7 @@ WHO = {
     SELECTED: "the cohort",
     SERVER: "the server itself",
 }
+_SHORT = {ALL: "all", CANDIDATES: "candidates", SELECTED: "cohort", SERVER: "server"}
 
 
 def overview(root: Path) -> str:
@@ -37,26 +38,15 @@ def overview(root: Path) -> str:
     return "\n".join(lines)
 
 
-def information(root: Path) -> str:
-    """Return the same table for a page beside the folder of strategies."""
-    return overview(root).replace("](", "](strategies/")
-
-
 def facts(root: Path) -> str:
-    """Return the catalogue of facts."""
-    lines = ["| fact | queried clients | floats up per client | needs the model | trains | options |", "|" + "---|" * 6]
+    """Return the catalogue of facts, without options."""
+    lines = ["| fact | queried clients | floats up per client | needs the model | trains |", "|" + "---|" * 5]
     for name, kind in kinds.KINDS.items():
         length = "none" if not kind.has_table else (kind.symbol or "1")
         if kind.extra_floats:
             length = f"{kind.extra_floats} + one per probe"
-        who = ", ".join(WHO[one] for one in kind.who)
-        options = "; ".join(
-            f"`{option}`: {'a whole number' if isinstance(allowed, type) else ', '.join(map(str, allowed))}"
-            for option, allowed in kind.options.items()
-        )
-        lines.append(
-            f"| `{name}` | {who} | {length} | {_yes(kind.needs_model)} | {_yes(kind.trains)} | {options or 'none'} |"
-        )
+        who = ", ".join(_SHORT[one] for one in kind.who)
+        lines.append(f"| `{name}` | {who} | {length} | {_yes(kind.needs_model)} | {_yes(kind.trains)} |")
     return "\n".join(lines)
 
 

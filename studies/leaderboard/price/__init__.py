@@ -26,16 +26,14 @@ WORDS = """\
   budget's strategies. The leaderboard corrects over more rows, so the same difference can be not significant there."""
 
 INTRODUCTION = """\
-Some strategies query clients before they select. A query costs megabytes (MB) and client work, and its answer helps
-only if the strategy then selects better. [Information and cost](information_and_cost.md) lists the queries of each
-strategy."""
+A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
+strategy then selects better."""
 
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
-"Better / worse" counts the settings with a significant difference to random selection under the same optimizer
-(`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of the cheapest row. A row that queries
-all clients may then still be in its warm-up, in which it selects at random. [Statistics](statistics.md) explains the
-tests."""
+"Better / worse" counts the settings with a [significant](statistics.md) difference to random selection under the same
+optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of the cheapest row. A row
+that queries all clients may then still be in its random warm-up."""
 
 QUESTIONS = {
     "Which verdict in which setting?": "accuracy-against-bytes",

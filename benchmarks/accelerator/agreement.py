@@ -30,6 +30,8 @@ _OWN: dict[str, dict[str, Any]] = {
     "fedgp": {"algo_args": _FITS},
     "fedcor": {"algo_args": _FITS},
     "gpfl": {"server_validation": 0.1},
+    "tifl": {"timing": "tiers"},
+    "fedcs": {"timing": "tiers"},
 }
 
 

@@ -88,3 +88,17 @@ def test_selection_takes_what_the_page_says():
         for name in names.removesuffix(", fits included").split(",")
     }
     assert shown == {name: round(case["milliseconds_per_round"], 1) for name, case in cases.items()}
+
+
+def test_one_h100():
+    parts = {part["name"]: part["cases"] for part in read("accelerator_nvidia-h100-80gb-hbm3.json")["parts"]}
+    table = rows("| preset | seeds | seed-rounds/s | share of the ceiling | compilation |")
+    assert len(table) == len(parts["rounds"])
+    for (preset, seeds, speed, share, compilation, memory), case in zip(table, parts["rounds"]):
+        assert (preset.strip("`"), int(seeds)) == (case["preset"], case["seeds"])
+        digits = len(speed.partition(".")[2])
+        assert close(speed.replace(",", ""), case["seed_rounds_per_second"]["median"], digits)
+        assert close(share, 100 * case["share_of_ceiling"], 0) and close(compilation, case["compile_seconds"], 1)
+        assert close(memory, case["peak_megabytes"] / 1000, 1)
+    done = [case for case in parts["agreement"] if "error" not in case]
+    assert f"{sum(case['agrees'] for case in done)} of {len(done)} strategies select the same cohorts" in TEXT

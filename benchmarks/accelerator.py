@@ -6,8 +6,8 @@
 
 Runs from a checkout without network access and needs jax, flax, optax, orbax-checkpoint, rich, jinja2, filelock,
 matplotlib and scikit-learn. The parts are agreement with the CPU, --deterministic, rounds per second, convolutions,
-selection, graphs and compilation. The most important cases of all parts run first. Each result is written to the file immediately. A case
-that fails or exceeds the budget is recorded with the reason.
+selection, graphs and compilation. The most important cases of all parts run first. Each result is written to the file
+immediately. A case that fails or exceeds the budget is recorded with the reason.
 
 The last part, papers, spends the remaining time on FL-DP3S on MNIST and FedCor on CIFAR-10, whose data must be in the
 cache or in --data-dir. Its pages and runs are in a folder named like the file; the same command resumes them.

@@ -1,4 +1,4 @@
-"""Presets of the four papers' experiments."""
+"""Presets of the papers' experiments."""
 
 from fedjax_sel.config import Config
 from fedjax_sel.core.parsing import one_of

@@ -32,8 +32,9 @@ A number in a sentence has the same form:
 
 A file is a CSV, or a JSON file with a list of records, such as `results/rounds_per_second.json#cases`. `where` keeps
 the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
-and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or `sort -NAME.column` orders them by a number. A field takes
-a Python number format; a value that is not a number ("N/A") is shown unchanged.
+and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or
+`sort -NAME.column` orders them by a number. A field takes a Python number format; a value that is not a number ("N/A")
+is shown unchanged.
 """
 
 import argparse

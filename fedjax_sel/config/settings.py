@@ -262,11 +262,11 @@ class SelectionConfig:
     num_selected: Count = _setting(10, "K, number of clients that train per round")
     available: Available = _setting(
         "1",
-        "available clients: a fraction of all clients, redrawn each round; a file of 0 and 1, clients x rounds; or a "
+        "available clients: the probability of each client, drawn in each round; a file of 0 and 1, clients x rounds; or a "
         "mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
     )
     available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
-    report_failure_rate: Fraction = _setting(0.0, "fraction of selected clients whose report is lost")
+    report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")
 
     @property
     def available_share(self) -> float | None:
@@ -375,7 +375,7 @@ PAIRS = tuple(  # fields of key=value pairs
 )
 
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
-# `stop` rejects earlier rounds that skipped an update (runs/records.py).
+# `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
     "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
     "host_images", "keep", "mesh", "on_nonfinite",

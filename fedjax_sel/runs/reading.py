@@ -258,7 +258,7 @@ def of_chunk(
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)
-    faults = ((_names, records.faults.names), (_updates, updates), (step, records.faults.step))  # [rounds, S]
+    faults = ((_names, records.faults.invalid_ids), (_updates, updates), (step, records.faults.step))  # [rounds, S]
     at_fault = np.any([found for _, found in faults], axis=(0, 2))
     if not at_fault.any():
         return None

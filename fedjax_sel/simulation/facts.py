@@ -236,7 +236,17 @@ def enter_training_losses(
 def _serve(
     context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
 ) -> tuple[Information, Bill]:
-    """Query clients (all clients if `ids` is None) and enter the answers that arrive."""
+    """Query clients and enter the answers that arrive.
+
+    Args:
+        context: the round.
+        info: the tables of facts.
+        bill: the bill so far.
+        position: index of the request in the strategy's `requests`.
+        ids: clients to query, int32 [S, M]; None: all.
+        mask: which of them are queried, bool [S, M]; None: the available ones.
+        arrives: whose answer arrives, bool [S, M]; None: all that are queried.
+    """
     request = context.plan.strategy.requests[position]
     num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
@@ -256,7 +266,10 @@ def _serve(
 def _enter(
     context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values
 ) -> tuple[Information, Bill]:
-    """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried."""
+    """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried.
+
+    `ids`, `queried` and `arrives` are [S, M]; `values` is [S, M] with the shape of an answer after it.
+    """
     request = context.plan.strategy.requests[position]
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(ids.shape, jnp.int32)

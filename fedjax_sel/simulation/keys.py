@@ -1,4 +1,4 @@
-"""Named random streams: every key is derived from purpose, round and client; the carry holds no key.
+"""Named random streams: every key is derived from purpose, round and client; the simulator's carry holds no key.
 
 A client's batches therefore do not depend on chunk length, devices, other seeds or strategy. Two strategies that select
 the same client in the same round train it on the same batches with the same dropout.

@@ -96,7 +96,7 @@ class UncheckedIds(NamedTuple):
 class Faults(NamedTuple):
     """Fatal errors of one round."""
 
-    names: jax.Array  # whether a client ID is out of range or duplicated, bool [S]
+    invalid_ids: jax.Array  # whether a client ID is out of range or duplicated, bool [S]
     ids: jax.Array  # cohort as the strategy returned it, int32 [S, K]
     candidates: jax.Array | None  # candidates as the strategy returned them, int32 [S, d]
     step: jax.Array  # whether the new model or the server's state is not finite, bool [S]

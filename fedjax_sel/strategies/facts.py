@@ -1,4 +1,4 @@
-"""Facts that a strategy can request: kinds, prices, requests, schedules, and losses of client subsets."""
+"""Facts that a strategy can request: kinds, prices, requests and schedules."""
 
 import math
 from collections.abc import Callable, Mapping

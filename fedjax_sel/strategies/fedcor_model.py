@@ -265,7 +265,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
     restored = (("restored", True),) if numbers.restored_probes else ()
     options = (("probes", numbers.probes), *restored, missing)
     probe = Request("loss_change", ALL, every(interval, numbers.first_update), options)
-    requests = (Request("loss", ALL, rounds(begin, warmup), (missing,)), probe)
+    losses = Request("loss", ALL, rounds(begin, warmup), (missing,))
 
     def init(key: jax.Array, env: Env) -> State:
         n = env.num_clients
@@ -316,9 +316,9 @@ def build(name: str, numbers: Numbers) -> Strategy:
         # The conditions depend only on the round, which is never batched, so `cond` remains a branch under `vmap`. If
         # an update is due in round `warmup`, the warm-up's last fit comes first.
         fit_due = (round > begin) & (round <= warmup) if numbers.every_warmup_fit else round == warmup
-        state = lax.cond(requests[0].when.due(round), measured, _same, state)
+        state = lax.cond(losses.when.due(round), measured, _same, state)
         state = lax.cond(fit_due, partial(fitted, in_warmup=True), _same, state)
-        return lax.cond(requests[1].when.due(round), lambda state: fitted(probed(state), False), _same, state)
+        return lax.cond(probe.when.due(round), lambda state: fitted(probed(state), False), _same, state)
 
     def select(key, state: State, info, round, available) -> Selection:
         del info
@@ -351,7 +351,7 @@ def build(name: str, numbers: Numbers) -> Strategy:
         rows = jnp.where(annealed, selection.ids, state.log_scale.shape[0])
         return state._replace(log_scale=state.log_scale.at[rows].add(jnp.log(numbers.anneal), mode="drop"))
 
-    return Strategy(name=name, init=init, select=select, requests=requests, observe=observe, update=update)
+    return Strategy(name=name, init=init, select=select, requests=(losses, probe), observe=observe, update=update)
 
 
 def _same(value: Any) -> Any:

@@ -180,7 +180,7 @@ def train_and_report(
     """Train one client from the model `received`, and measure its training loss along the way.
 
     If clients take different numbers of steps, `vmap` runs the loop until the longest ends. Clients that ended earlier
-    keep their weights and optimizer state. The client's key in this round is consumed.
+    keep their weights and optimizer state. The client's key in this round is split.
 
     `statistic` is the statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
     steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first pass;

@@ -103,7 +103,9 @@ def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
 
 def _place(title: str, name: str) -> str:
     """Return where the paper has a claim, such as "Fig. 3"."""
-    kind, number = re.fullmatch(r"([a-z_]+?)_?(b2?|\d*)", name.split("/")[1]).groups()
+    entry = re.fullmatch(r"([a-z_]+?)_?(b2?|\d*)", name.split("/")[1])
+    assert entry is not None, name
+    kind, number = entry.groups()
     if found := re.search(r"Table [IV]+|Assumption [\d.]+|Theorem \d", title):
         return found[0]
     words = {"fig": "Fig.", "table": "Table", "appendix": "Appendix"}

@@ -27,7 +27,7 @@ def find(ids, mask, candidates=None, weights=(0.5, 0.25, 0.25), held=1.0):
     )
     held = {"w": both(jnp.full(3, 2.0).at[1].set(held), jnp.ones(3)), "count": jnp.array([3, 3])}
     found = jax.jit(faults.find_faults, static_argnums=1)(named, N, both(weights, (1.0, 0.0, 0.0)), held)
-    assert not found.names[1] and not found.step[1] and not found.weights[1]
+    assert not found.invalid_ids[1] and not found.step[1] and not found.weights[1]
     np.testing.assert_array_equal(found.ids[0], ids)
     return found
 
@@ -47,7 +47,7 @@ def find(ids, mask, candidates=None, weights=(0.5, 0.25, 0.25), held=1.0):
     ],
 )
 def test_names(ids, mask, wrong):
-    assert find(ids, mask).names[0] == wrong
+    assert find(ids, mask).invalid_ids[0] == wrong
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_names(ids, mask, wrong):
 )
 def test_candidates(candidates, wrong):
     found = find(*FINE, candidates=candidates)
-    assert found.names[0] == wrong
+    assert found.invalid_ids[0] == wrong
     np.testing.assert_array_equal(found.candidates[0], candidates)
 
 
@@ -63,7 +63,7 @@ def test_candidates(candidates, wrong):
 def test_what_the_server_holds_and_weighs(value, wrong):
     assert find(*FINE, held=value).step[0] == wrong
     assert find(*FINE, weights=(0.5, value, 0.0)).weights[0] == wrong
-    assert not find(*FINE).names[0]
+    assert not find(*FINE).invalid_ids[0]
 
 
 @pytest.mark.slow

@@ -35,8 +35,8 @@ Presets (`task` selects the numbers for Fashion-MNIST or CIFAR-10):
 * `closed-form`: the exact optimum for the discounted second moment [N, N] of all samples. The paper mentions it but
   does not use it, because with one or two samples the optimum ignores the past.
 * `proxy`: the K clients with the largest sum_i p_i Sigma_ik, the rule of the convergence proof (supplement, Eq. 59-63).
-* `gpfl-port`: the second release as run by GPFL's authors. It uses the CIFAR-10 numbers on every data set (warm-up of 20 rounds,
-  Dt = 50, theta = 0.99, beta = 0.9, samples of 500 rounds), p_i = 1 / N, and `restored_probes`, off elsewhere.
+* `gpfl-port`: the second release as run by GPFL's authors. It uses the CIFAR-10 numbers on every data set (20 rounds of
+  warm-up, Dt = 50, theta = 0.99, beta = 0.9, samples of 500 rounds), p_i = 1 / N, and `restored_probes`, off elsewhere.
   Their `try_federated_learning` restores the model before the probe's losses are measured, so every change after the
   warm-up is zero. The probe's traffic is billed nevertheless. Their fit counts epochs from 1. Its updates therefore
   come one round before ours, which follow the release, and it lacks the last warm-up sample.

@@ -262,8 +262,8 @@ class SelectionConfig:
     num_selected: Count = _setting(10, "K, number of clients that train per round")
     available: Available = _setting(
         "1",
-        "available clients: the probability of each client, drawn in each round; a file of 0 and 1, clients x rounds; "
-        "or a mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
+        "available clients: each client's probability in each round; a file of 0 and 1, clients x rounds; or "
+        "a mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
     )
     available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
     report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")

@@ -131,6 +131,7 @@ GROUPS = {"nearly one label per client": ("1spc", "xi0.8"), "several labels per 
 LEADS_IN_WORDS = """\
 Leads after 150 rounds, with 95 % intervals. A filled marker is significantly better than random selection under the
 same optimizer in at least half of the panel's settings, and worse in none. Diamonds use FedYogi, circles FedAvg.
+Gray points: smaller leads than 0.03 at random selection's cost, significant in fewer settings.
 "Nearly one label": one label per client, or skewness 0.8. "Several": two labels per client, or Dirichlet 0.2. Each
 panel covers Fashion-MNIST and MNIST, with ten seeds."""
 
@@ -139,7 +140,8 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
     """Draw each row's lead over random selection against its communication cost, one panel per group of settings.
 
     Leads are interquartile means over settings and seeds with their 95 % intervals. A filled marker is significantly
-    better than its baseline in at least half of the panel's settings, and worse in none.
+    better than its baseline in at least half of the panel's settings, and worse in none. Other rows with about random
+    selection's cost and a lead below `SMALL` are gray points without a name.
 
     Args:
         panels: the rows of each group of settings, by title.
@@ -164,6 +166,9 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
             low, high = map(float, statistics.interquartile_mean_interval(leads))
             better = verdicts.count(statistics.BETTER) * 2 >= len(verdicts) and statistics.WORSE not in verdicts
             marker = "o" if contender(one.name).optimizer == "fedavg" else "D"
+            if not better and abs(middle) < SMALL and costs[title][one.name] < NEAR:
+                axis.plot(costs[title][one.name], middle, ".", color=styles[BASELINE].color, markersize=4)
+                continue
             axis.plot([costs[title][one.name]] * 2, [low, high], color=color, linewidth=1.0, alpha=0.5)
             axis.plot(costs[title][one.name], middle, marker, color=color, markerfacecolor=color if better else "white")
             points.append((costs[title][one.name], middle, one.name, color))
@@ -180,6 +185,7 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
     return figure
 
 
+SMALL = 0.03  # lead in accuracy
 NEAR = 1.2  # points whose costs differ by less share a column of labels
 
 

@@ -5,12 +5,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-_STUDIES = ("tuned-", "information", "no-dropout")  # parts of the leaderboard under other conditions
+_STUDIES = ("tuned-", "information", "no-dropout", "clock-")  # parts of the leaderboard under other conditions
 
 
 def of_strategy(root: Path, name: str) -> str:
-    """Return a strategy's table of results and the links to others; one sentence if there are no results."""
-    parts = [part for part in (_leaderboard(root, name), _more(root, name), _selection_cost(root, name)) if part]
+    """Return links to a strategy's results and the time of its selection; one sentence if there are no results."""
+    parts = [part for part in (_more(root, name), _selection_cost(root, name)) if part]
     return "\n\n".join(parts) or "None are committed yet."
 
 
@@ -74,41 +74,11 @@ def _title(folder: Path) -> str:
         return folder.name
     with page.open(encoding="utf-8") as file:
         title = file.readline().strip("# \n").partition(" (`")[0]
-    return title.replace(" a client", " per client")
+    return title
 
 
 def _megabytes(row: dict[str, str]) -> float:
     return float(row["megabytes_down"]) + float(row["megabytes_up"])
-
-
-def _leaderboard(root: Path, name: str) -> str:
-    """Return the leaderboard's table for a strategy under FedAvg; nothing if it has no row there."""
-    lines, seeds = [], ""
-    for folder, title, row, _ in _settings(root, name):
-        seeds = row["seeds"]
-        found = [
-            pair
-            for pair in _read(folder / "pairs.csv")
-            if (pair["measure"], pair["row"], pair["baseline"]) == ("last_rounds_accuracy", row["row"], "random")
-        ]
-        lead = "".join(
-            f"{float(p['difference']):+.3f} ({float(p['low']):+.3f} to {float(p['high']):+.3f})" for p in found
-        )
-        verdicts = [
-            row.get(f"{one}_verdict", "") for one in ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
-        ]
-        link = f"[{title}](../../results/leaderboard/{folder.name}/README.md)"
-        lines.append([link, _number(row, "last_rounds_accuracy", 3), lead, *verdicts])
-    if not lines:
-        return ""
-    heads = ["setting", "accuracy", "difference to random", "verdict", "verdict at equal megabytes"]
-    about = f"Accuracy of the last 10 rounds under FedAvg, mean ± standard deviation over {seeds} seeds"
-    if name == "random":
-        heads, lines, about = heads[:2], [line[:2] for line in lines], f"{about}:"
-    else:
-        about += ", and the paired difference with its interval ([statistics](../statistics.md)):"
-    lines = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([about, "", "| " + " | ".join(heads) + " |", "|" + "---|" * len(heads), *lines])
 
 
 _MORE = {  # a file with a row per strategy -> what it compares
@@ -126,16 +96,12 @@ def _more(root: Path, name: str) -> str:
         for file, about in _MORE.items()
         if any(row["algo"] == name for row in _read(root / "results" / file))
     ]
-    return f"More results: {', '.join(links)}." if links else ""
-
-
-def _number(row: dict[str, str], column: str, digits: int) -> str:
-    mean = row.get(f"{column}_mean", "")
-    if mean == "N/A":
-        reached = row.get(f"{column}_seeds_reached")
-        return f"N/A ({reached} of {row['seeds']} seeds)" if reached else "N/A"
-    # with spaces at which no line breaks
-    return f"{float(mean):.{digits}f}\u00a0±\u00a0{float(row[f'{column}_sd']):.{digits}f}" if mean else ""
+    clocks = (root / "results" / "leaderboard").glob("clock-*/table.csv")
+    if any(row["algo"] == name for path in clocks for row in _read(path)):
+        links.append("[against simulated seconds](../../results/leaderboard/seconds/README.md)")
+    if any(_settings(root, name)):
+        links.insert(0, "[accuracies in all settings](../../results/leaderboard/accuracy.md)")
+    return f"Results: {', '.join(links)}." if links else ""
 
 
 def _selection_cost(root: Path, name: str) -> str:

@@ -302,7 +302,7 @@ def check(experiment: Experiment) -> Checked:
     contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
         raise UserError(
-            f"--over-select: {strategy.name} selects a random number of clients, so the number of reports to wait for "
+            f"--over-select: {strategy.name} decides how many clients it selects, so the number of reports to wait for "
             "is unknown; leave it out, or limit the round with --deadline"
         )
     if config.run.mesh is not None:

@@ -70,7 +70,7 @@ def test_the_clock_waits_for_all_selected_clients():
     late = hurried.ledger.reports_lost > 0
     assert late.any() and len(np.unique(hurried.seconds[late])) == 1  # the deadline
     assert (hurried.seconds <= hurried.seconds[late].max()).all()
-    with pytest.raises(UserError, match="--over-select: bernoulli selects a random number of clients"):
+    with pytest.raises(UserError, match="--over-select: bernoulli decides how many clients it selects"):
         run(timing="tiers", over_select=1.5)
 
 

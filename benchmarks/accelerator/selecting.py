@@ -6,7 +6,7 @@ from typing import Any
 from accelerator.child import each
 from accelerator.children import Child
 from accelerator.day import Case, Part, alone
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 
 SECONDS = 1.0  # of timed calls per case
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "true"}  # a run's initial decomposition uses the CPU, float64
@@ -60,7 +60,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
 
     from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
 
-    numbers = fedcor_model.look_up("fedcor", "paper", "fmnist")
+    numbers = look_up("fedcor", "paper", "fmnist")
     dimension, cohort = 15, min(10, clients // 2)
     keys = jax.random.split(jax.random.key(0), 3)
 

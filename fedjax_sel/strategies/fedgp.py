@@ -21,50 +21,14 @@ random cohort; here a copy is trained and discarded, as FedCor states. The paper
 150 and 100 are used.
 """
 
+import functools
+from typing import Any
+
 from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.fedcor_model import Importance, Mean, Preset, Task, build_with
+from fedjax_sel.strategies.fedcor import build, fedcor
 
 
-def fedgp(
-    *,
-    preset: Preset = "paper",
-    task: Task = "fmnist",
-    warmup: int | None = None,
-    interval: int | None = None,
-    anneal: float | None = None,
-    discount: float | None = None,
-    dimension: int | None = None,
-    noise: float | None = None,
-    probes: int | None = None,
-    warmup_steps: int | None = None,
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    warmup_reuse: int | None = None,
-    reuse: int | None = None,
-    mean: Mean | None = None,
-    importance: Importance | None = None,
-    restored_probes: bool | None = None,
-) -> Strategy:
-    """Make FedGP. A parameter that is None takes the preset's value.
-
-    Args:
-        preset: `paper`: FedGP's numbers. The others are FedCor's, whose code is the only public one.
-        task: task of the preset's numbers: fmnist or cifar10.
-        warmup: number of rounds with random cohorts.
-        interval: rounds between updates, Dt; above the number of rounds: no update after the warm-up.
-        anneal: annealing factor beta, in (0, 1].
-        discount: discount theta per round, in (0, 1].
-        dimension: embedding dimension d. None: max(15, K). With d < K, the first d picks leave only noise, and the
-            remaining picks are arbitrary among clients with equal alpha_k p_k.
-        noise: standard deviation of the uncorrelated noise.
-        probes: random cohorts per update, S.
-        warmup_steps: Adam steps per fit in the warm-up.
-        steps: Adam steps per fit after the warm-up.
-        learning_rate: Adam's learning rate.
-        warmup_reuse: earlier collections that a fit in the warm-up reuses, M.
-        reuse: the same after the warm-up; in rounds for code-2023 and gpfl-port.
-        mean: mean of the Gaussian in a fit: zero, or the samples' discounted mean.
-        importance: client weights p_i: shares of the data, or uniform.
-        restored_probes: whether the model is restored before a probe's losses are measured, so that every change is 0.
-    """
-    return build_with("fedgp", **locals())
+@functools.wraps(fedcor, assigned=("__annotations__",), updated=())
+def fedgp(**parameters: Any) -> Strategy:
+    """Make FedGP. It has FedCor's parameters; the numbers of `preset="paper"` are FedGP's."""
+    return build("fedgp", **{"preset": "paper", "task": "fmnist"} | parameters)

@@ -131,7 +131,7 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     assert (
         box["megabytes"].startswith("1.50 times") and box["better than random"] == "Fashion-MNIST: one label per client"
     )
-    assert "better in 1 and worse in 0 of 1 settings" in box["measured"]
+    assert "better in 1, worse in 0 of 1 [settings]" in box["measured"]
     assert list(results.in_short(tmp_path, "oort")) == ["measured"]
 
 

@@ -495,10 +495,10 @@ def test_a_fit_is_a_real_branch_in_a_batch():
 @pytest.mark.parametrize(
     "parameters,message",
     [
-        ({"anneal": 1.5}, r"^fedcor: anneal=1.5 is outside \(0, 1\]; the papers use 0.95$"),
+        ({"anneal": 1.5}, r"^fedcor: anneal=1.5 is outside \(0, 1\]; leave it out for"),
         ({"anneal": 0.0}, "anneal"),
         ({"discount": -1.0}, r"discount=-1.0 is outside"),
-        ({"noise": 0.0}, "noise=0.0 is not a positive number"),
+        ({"noise": 0.0}, "noise=0.0 is not a number from 1e-10"),
         ({"noise": float("nan")}, "noise=nan"),
         ({"warmup": 0}, "warmup=0 is below 1"),
         ({"interval": 0}, "interval=0"),

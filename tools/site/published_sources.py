@@ -25,7 +25,7 @@ def source(root: Path, strategy: str, name: str) -> str:
 def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
     """Return the numbers of each preset of a strategy: preset -> name -> value; empty without presets."""
     if strategy in ("fedcor", "fedgp"):
-        module = importlib.import_module("fedjax_sel.strategies.fedcor_model")
+        module = importlib.import_module("fedjax_sel.strategies.fedcor")
         own = "fedgp" if strategy == "fedgp" else "paper"
         names = [own, *(name for name, _ in module._TABLE if name not in ("paper", "fedgp"))]
         found = {}

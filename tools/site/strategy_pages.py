@@ -53,7 +53,7 @@ def facts(root: Path) -> str:
 def glance(root: Path, name: str) -> str:
     """Return a strategy's fact box: queried clients, cost, and measured leads."""
     strategy = strategies.make(name)
-    asks = "; ".join(f"{WHO[request.who]} for `{request.kind}` ({_when(request)})" for request in strategy.requests)
+    asks = "; ".join(f"{WHO[request.who]} for `{request.kind}`" for request in strategy.requests)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
     rows |= strategy_results.in_short(root, name)
     return "\n".join(["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())])
@@ -70,16 +70,15 @@ def buys(root: Path, name: str) -> str:
     if usual.requests:
         lines = ["| fact | queried clients | when | sent up per client |", "|---|---|---|---|"]
         text = "\n".join([*lines, *(_request(request) for request in usual.requests)])
-    elif (more := catalogue.costs(usual)) != "nothing":
-        text = f"Nothing. Beyond K models down and K up per round, this sends: {more}."
     else:
-        text = "Nothing. It sends K models down and K up per round, for training itself."
+        more = catalogue.costs(usual)
+        text = "Nothing." + ("" if more == "nothing" else f" Beyond K models down and K up per round, it sends: {more}.")
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (
             "\n\nThese parameters change what it buys:\n\n| parameter | sends beyond training |\n|---|---|\n" + changed
         )
-    return f"{text}\n\n[Symbols](index.md#symbols)."
+    return text
 
 
 def _request(request: Request) -> str:
@@ -186,7 +185,7 @@ def differs(root: Path, name: str) -> str:
     start = re.search(r"^(What became different|Differs from the paper)", doc, re.MULTILINE)
     if start is None:
         raise ValueError(f"{name}: its module does not say how it differs from the paper")
-    text = _as_markdown(doc[start.start() :])
+    text = _as_markdown(doc[start.start() :].removeprefix("Differs from the paper:\n"))
     path = Path(module.__file__ or "").relative_to(root).as_posix()
     return f"{text}\n\n*From [`{path}`](../../{path}).*"
 
@@ -220,7 +219,7 @@ def _raised(match: re.Match) -> str:
 
 def _arguments(factory: Any) -> dict[str, str]:
     """Return what the docstring of a factory says of each argument."""
-    doc = inspect.cleandoc(factory.__doc__ or "")
+    doc = inspect.cleandoc(inspect.unwrap(factory).__doc__ or "")
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.DOTALL | re.MULTILINE)
     assert section is not None, factory
     found = re.findall(r"^    (\w+): (.*?)(?=^    \w+: |\Z)", section[1], re.DOTALL | re.MULTILINE)

@@ -24,10 +24,9 @@ def in_short(root: Path, name: str) -> dict[str, str]:
     settings = list(_settings(root, name))
     if not settings:
         return {"measured": "not on the leaderboard yet"}
-    board = f"{len(settings)} settings of [the leaderboard](../../results/leaderboard/README.md)"
-    scope = f"(Fashion-MNIST and MNIST, MLP with dropout 0.5, FedAvg, {settings[0][2]['seeds']} seeds)"
+    board = f"{len(settings)} [settings](../../results/leaderboard/README.md)"
     if name == "random":
-        return {"measured": f"the baseline in all {board} {scope}"}
+        return {"measured": f"the baseline in all {board}"}
     ratios = sorted(_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings)
     shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
     titles = {
@@ -35,16 +34,16 @@ def in_short(root: Path, name: str) -> dict[str, str]:
         for verdict in ("better", "worse")
     }
     found = {
-        "megabytes": f"{' to '.join(shown)} times random selection's, down and up",
+        "megabytes": f"{' to '.join(shown)} times random selection's",
         "better than random": _by_data_set(titles["better"]) or "in no setting",
     }
     if titles["worse"]:
         found["worse than random"] = _by_data_set(titles["worse"])
-    counts = f"better in {len(titles['better'])} and worse in {len(titles['worse'])} of {board} {scope}"
+    counts = f"better in {len(titles['better'])}, worse in {len(titles['worse'])} of {board}"
     for row in _read(root / "results" / "leaderboard" / "across_fashion-mnist_and_mnist.csv"):
         if row["row"] == name:
             iqm, low, high = (float(row[f"last_rounds_accuracy_{column}"]) for column in ("iqm", "low", "high"))
-            counts = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}, interquartile mean); {counts}"
+            counts = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}); {counts}"
     return found | {"measured": counts}
 
 
@@ -101,7 +100,8 @@ def _more(root: Path, name: str) -> str:
         links.append("[against simulated seconds](../../results/leaderboard/seconds/README.md)")
     if any(_settings(root, name)):
         links.insert(0, "[accuracies in all settings](../../results/leaderboard/accuracy.md)")
-    return f"Results: {', '.join(links)}." if links else ""
+    text = ", ".join(links)
+    return text[:1] + text[1:2].upper() + text[2:]
 
 
 def _selection_cost(root: Path, name: str) -> str:
@@ -110,10 +110,7 @@ def _selection_cost(root: Path, name: str) -> str:
     if not cases:
         return ""
     times = ", ".join(f"{case['milliseconds_per_round']:.1f} ms for {case['num_clients']:,} clients" for case in cases)
-    return (
-        f"The selection itself takes per round, on two CPU cores: {times} "
-        "([selection_cost.json](../../results/selection_cost.json))."
-    )
+    return f"Selection per round on [two CPU cores](../../results/selection_cost.json): {times}."
 
 
 def _read(path: Path) -> list[dict[str, str]]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import statistics
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import state, tables, verdicts
 from studies.papers.entries.fedcor import PAPER_SEEDS, about, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -84,7 +84,7 @@ def _figure(embeddings: np.ndarray, labels: np.ndarray) -> Any:
 def _entry(name: str, algo: str) -> Entry:
     runs = {}
     for column in COLUMNS:
-        warmup = fedcor_model.look_up(algo, "paper", task_of(column)).warmup
+        warmup = look_up(algo, "paper", task_of(column)).warmup
         # The model is fitted to the warm-up's last sample at the start of the next round.
         runs[Cell(column, algo)] = configuration(column, algo).replace(rounds=warmup + 1, seeds=PAPER_SEEDS)
     cost = "Fashion-MNIST 1 minute; CIFAR-10 half an hour on a CPU"

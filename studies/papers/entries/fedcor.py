@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_sel import Config, metrics, statistics
 from fedjax_sel.papers import TARGETS, preset
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import curves, published, tables, verdicts
 from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
@@ -40,7 +40,7 @@ def configuration(column: str, algo: str, **numbers: Any) -> Config:
     config = preset(f"fedcor/{column}").replace(algo=algo, seeds=SEEDS)
     if algo not in ("fedcor", "fedgp"):
         return config
-    usual = fedcor_model.look_up(algo, "paper", task_of(column))._asdict()
+    usual = look_up(algo, "paper", task_of(column))._asdict()
     others = {name: value for name, value in numbers.items() if usual.get(name) != value}
     return config.replace(algo_args={"task": task_of(column), **others})
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import Config, statistics
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import loss_changes, normality, tables, verdicts
 from studies.papers.entries.fedcor import PAPER_SEEDS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -113,7 +113,7 @@ def _figure(scores: np.ndarray, shares: np.ndarray) -> Any:
 
 
 def _run(column: str) -> Config:
-    warmup = fedcor_model.look_up("fedcor", "paper", task_of(column)).warmup
+    warmup = look_up("fedcor", "paper", task_of(column)).warmup
     return configuration(column, "random").replace(rounds=warmup - 1, seeds=PAPER_SEEDS)
 
 

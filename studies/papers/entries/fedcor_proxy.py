@@ -6,7 +6,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.reporting.plots import COLORS
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import state, tables, verdicts
 from studies.papers.entries.fedcor import about, configuration
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -211,7 +211,7 @@ def _number_row(
 
 
 EMBEDDINGS, IMPORTANCE = ".strategy.embeddings", ".strategy.importance"  # [seeds, d, N], [seeds, N]
-NUMBERS = fedcor_model.look_up("fedcor", "paper", "fmnist")
+NUMBERS = look_up("fedcor", "paper", "fmnist")
 UNCORRELATED, OVERLAP = 0.1, 0.5
 COHORTS = (
     "FedCor's cohort in the first round after the warm-up, in which all alpha are one, and the covariance that it was "

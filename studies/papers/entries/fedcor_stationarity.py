@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import Config, Result
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import loss_changes, normality, published, verdicts
 from studies.papers.entries.fedcor import COLUMNS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -171,7 +171,7 @@ def _figure(found: Mapping[str, Similarities]) -> Any:
 
 
 def _run(column: str) -> Config:
-    interval = fedcor_model.look_up("fedcor", "paper", task_of(column)).interval
+    interval = look_up("fedcor", "paper", task_of(column)).interval
     config = configuration(column, "random")
     kept = config.run.rounds // interval + 1
     return config.replace(seeds=SEEDS, chunk=interval, checkpoint_every=interval, keep=kept)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import Config, Result, statistics
-from fedjax_sel.strategies import fedcor_model
+from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import curves, tables, verdicts
 from studies.papers.entries.fedcor import COLUMNS, about, accuracy, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
@@ -37,7 +37,7 @@ BOTH = f"{_FREQUENCY} {_CLOSE} {verdicts.ORDER}"
 
 def _main(task: str) -> tuple[str, str]:
     """Return the row names of the main comparison's interval and coefficient."""
-    numbers = fedcor_model.look_up("fedcor", "paper", task)
+    numbers = look_up("fedcor", "paper", task)
     return f"interval={numbers.interval}", f"beta={numbers.anneal}"
 
 

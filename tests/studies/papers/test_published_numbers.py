@@ -17,7 +17,6 @@ import pytest
 
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies import fedcor_model
 from fedjax_sel.strategies.base import Env
 
 divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
@@ -82,14 +81,14 @@ COLUMNS = {
 @pytest.mark.parametrize("name,task", COLUMNS)
 def test_the_numbers_of_fedcor_and_fedgp(name, task):
     strategy, preset = ("fedgp", "paper") if name == "fedgp" else ("fedcor", name)
-    numbers = fedcor_model.look_up(strategy, preset, task)
+    numbers = fedcor.look_up(strategy, preset, task)
     typed = NUMBERS[COLUMNS[name, task]]
     assert numbers._asdict() == {field: typed[field] for field in numbers._fields}
 
 
 def test_every_preset_of_fedcor_is_in_the_table():
-    assert set(COLUMNS) == set(fedcor_model._TABLE)
-    assert fedcor_model._DIMENSION == 15
+    assert set(COLUMNS) == set(fedcor._TABLE)
+    assert fedcor._DIMENSION == 15
 
 
 # ---- the other strategies: the defaults of their parameters ----
@@ -245,9 +244,7 @@ def test_the_numbers_of_gpfl():
     assert decay == pytest.approx([1.0, 0.75, 0.0])  # of our own: rho (1 - t / T)
 
 
-@pytest.mark.parametrize(
-    "module,factory", [(fedcor_model, "fedcor"), (fedcor_model, "fedgp"), (gpfl, "gpfl"), (oort, "oort")]
-)
+@pytest.mark.parametrize("module,factory", [(fedcor, "fedcor"), (fedcor, "fedgp"), (gpfl, "gpfl"), (oort, "oort")])
 def test_presets_are_typed_in_one_way(module, factory):
     """A NamedTuple called Numbers, whose types are those of the parameters that None leaves to the preset."""
     types = typing.get_type_hints(module.Numbers)

@@ -72,7 +72,7 @@ def buys(root: Path, name: str) -> str:
         text = "\n".join([*lines, *(_request(request) for request in usual.requests)])
     else:
         more = catalogue.costs(usual)
-        text = "Nothing." + ("" if more == "nothing" else f" Beyond K models down and K up per round, it sends: {more}.")
+        text = "Nothing." + ("" if more == "nothing" else f" Beyond K models down and K up per round, it sends {more}.")
     changed = _where_parameters_matter(name, usual)
     if changed:
         text += (

@@ -89,27 +89,10 @@ else:
     Flat = object
 
 __all__ = [
-    "NOT_OF_THE_TRAJECTORY",
-    "OPEN",
-    "PAIRS",
-    "VALUE",
-    "VALUES",
-    "Config",
-    "DataConfig",
-    "ModelConfig",
-    "OnlyWith",
-    "PartitionConfig",
-    "RunConfig",
-    "SelectionConfig",
-    "TimingConfig",
-    "TrainingConfig",
-    "concern_of",
-    "concerns",
-    "convert",
-    "flat_types",
-    "is_value",
-    "only_with",
-]
+    "NOT_OF_THE_TRAJECTORY", "OPEN", "PAIRS", "VALUE", "VALUES", "Config", "DataConfig", "ModelConfig", "OnlyWith",
+    "PartitionConfig", "RunConfig", "SelectionConfig", "TimingConfig", "TrainingConfig", "concern_of", "concerns",
+    "convert", "flat_types", "is_value", "only_with",
+]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

@@ -89,17 +89,15 @@ class Given(NamedTuple):
     reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
 
 
-def gather(experiment_or_config: Experiment | Config, server_share: float) -> Given:
+def gather(experiment: Experiment, server_share: float) -> Given:
     """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
-    experiment = experiment_of(experiment_or_config)
     reachable = trace(experiment)
     dataset = load_data(experiment, server_share)
     return Given(dataset, tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds), reachable)
 
 
-def load_data(experiment_or_config: Experiment | Config, share: float) -> Dataset:
+def load_data(experiment: Experiment, share: float) -> Dataset:
     """Load the data set, and set the server's share of the training set aside."""
-    experiment = experiment_of(experiment_or_config)
     config = experiment.config
     name, arguments, whole = config.data.dataset, dict(config.data.dataset_args), experiment.dataset
     if whole is None and name in config.plugins():
@@ -138,9 +136,8 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     return table
 
 
-def deal(experiment_or_config: Experiment | Config, dataset: Dataset, seed: int) -> Partition:
+def deal(experiment: Experiment, dataset: Dataset, seed: int) -> Partition:
     """Make the partition of one seed."""
-    experiment = experiment_of(experiment_or_config)
     config, settings = experiment.config, experiment.config.partition
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
     own = _plugin_function(config) if experiment.partition is None else experiment.partition

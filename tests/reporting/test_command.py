@@ -68,7 +68,7 @@ def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkey
 
 
 def test_labels_are_those_of_the_partition(real):
-    config = fedjax_sel.load(str(real)).config
+    config = fedjax_sel.Experiment(fedjax_sel.load(str(real)).config)
     data = problem.load_data(config, 0.0)
     found = html.label_counts(real)
     assert found.shape == (2, made_up.CLIENTS, 10)

@@ -18,7 +18,7 @@ from unittest import mock
 import fedjax_sel
 from fedjax_sel import Experiment, statistics, strategies
 from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import facts
+from fedjax_sel.simulation import queries
 
 LAST, SHARE = 10, 0.7
 EVERYBODY, SOME, ANSWERS = "everybody there", "70 % there", "70 % there, all answer"
@@ -28,12 +28,12 @@ FIELDS: tuple[str, ...] = ("case", "accuracy", "sd", "gemd", "difference", "low"
 @contextlib.contextmanager
 def all_answer() -> Iterator[None]:
     """Let unavailable clients answer queries at the start of a round, too."""
-    measure = facts.measure
+    measure = queries.measure
 
     def measure_all(context, *arguments, **named):
         return measure(context._replace(available=None), *arguments, **named)
 
-    with mock.patch.object(facts, "measure", measure_all):
+    with mock.patch.object(queries, "measure", measure_all):
         yield
 
 

@@ -11,7 +11,7 @@ from setting import Examples, Setting
 from fedjax_sel.adapters.jax_client import arrays_of, params_of
 from fedjax_sel.adapters.rounds import Order, Question, Report
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import facts, keys, run
+from fedjax_sel.simulation import keys, queries, run
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.run import Program
 from fedjax_sel.strategies.facts import ALL, Request, always
@@ -34,11 +34,11 @@ def answering(setting: Setting, request: Request):
     plan = program(setting).plan
 
     def answer(weights, federation, client, training_key, facts_key, round):
-        question = facts.Question(
+        question = queries.Question(
             plan.trainer, request, plan.loss_on, federation, weights, Kept(None, ()), NOTHING_REMEMBERED, FIRST, client,
             training_key, facts_key, round,
         )  # fmt: skip
-        return facts.ANSWERS[request.kind](question)
+        return queries.ANSWERS[request.kind](question)
 
     return jax.jit(answer)
 

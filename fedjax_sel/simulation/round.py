@@ -16,7 +16,7 @@ from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, client_table, clock, evaluation, facts, keys, state
+from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys, queries, state
 from fedjax_sel.simulation.availability import reachable
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
@@ -64,11 +64,11 @@ def one_round(
     # The clock marks late reports as lost. The answers of a lost report are lost, too.
     cohort = clock.time_cohort(context, cohort, selection_state.bill, reads)
     selection_state = protocol.query_cohort(
-        partial(facts.measure, context), selection_state, cohort.selection, cohort.reports.mask
+        partial(queries.measure, context), selection_state, cohort.selection, cohort.reports.mask
     )
     weights = cohort_weights(context, cohort, selection_state)
     trained, sums = train_cohorts(context, cohort, weights, reads)
-    selection_state = facts.enter_training_losses(context, selection_state, cohort.reports, trained.training_loss)
+    selection_state = queries.enter_training_losses(context, selection_state, cohort.reports, trained.training_loss)
     server_step = aggregate(context, cohort, trained, sums, weights)
     selection_state = learn(context, cohort, selection_state, trained, server_step, weights, reads)
     records = record(context, cohort, selection_state.bill, trained, server_step, weights, reads)
@@ -126,9 +126,9 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     def serve(
         info: Information, bill: state.Bill, who: str, ids: jax.Array | None = None
     ) -> tuple[Information, state.Bill]:
-        return facts.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
+        return queries.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
 
-    bill = facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
+    bill = queries.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
     selection_state, (answer, candidates) = protocol.select(
         protocol.over_replicates(plan.strategy),
         serve,
@@ -356,18 +356,15 @@ def record(
         ),
         nonfinite=reports.mask & ~finite,
         faults=faults,
-        events=_events(plan, federation, work, trains, reported, bill, start, losses, evaluated)._replace(
-            reports_lost=(selection.mask & ~reports.mask).sum(axis=1, dtype=jnp.int32)
-            + bill.probe_reports_lost
-            + start.probe_reports_lost,
-            updates_skipped=(reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
-        ),
+        events=_events(plan, federation, cohort, finite, work, trains, reported, bill, start, losses, evaluated),
     )
 
 
 def _events(
     plan: Plan,
     federation: Federation,
+    cohort: Cohort,
+    finite: jax.Array,
     work: jax.Array,
     trains: jax.Array,
     reported: jax.Array,
@@ -378,9 +375,10 @@ def _events(
 ) -> Events:
     """Return the round's ledger events.
 
-    `work` counts the examples that each client's training processes, int32 [S, N]. `trains` and `reported` mark the
-    cohort and the arrived reports, bool [S, N]. `start` is the cost of the facts measured before the first round, zero
-    in later rounds. Each client reports 0 to 2 `losses` with its update.
+    `finite` marks the finite updates, bool [S, K]. `work` counts the examples that each client's training processes,
+    int32 [S, N]. `trains` and `reported` mark the cohort and the arrived reports, bool [S, N]. `start` is the cost of
+    the facts measured before the first round, zero in later rounds. Each client reports 0 to 2 `losses` with its
+    update.
     """
     optimizer = plan.trainer.optimizer
     on = clock.examples_on(federation, plan.loss_on)
@@ -408,8 +406,10 @@ def _events(
         examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * total(trains, on),
         server_examples=jnp.full_like(arrived, evaluated),
         losses_replaced=bill.losses_replaced + start.losses_replaced,
-        reports_lost=jnp.zeros_like(arrived),
-        updates_skipped=jnp.zeros_like(arrived),
+        reports_lost=(cohort.selection.mask & ~cohort.reports.mask).sum(axis=1, dtype=jnp.int32)
+        + bill.probe_reports_lost
+        + start.probe_reports_lost,
+        updates_skipped=(cohort.reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
     )
 
 

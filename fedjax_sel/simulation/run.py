@@ -18,7 +18,7 @@ from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table, clock, facts, keys, layout
+from fedjax_sel.simulation import client_table, clock, keys, layout, queries
 from fedjax_sel.simulation.client_table import HostStore, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
@@ -176,7 +176,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         importance = sizes / sizes.sum()
         shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained)
         timed = plan.clock is not None
-        env = Env(*counts, sizes, importance, all_sizes, shapes, facts.output_layer(model), timed)
+        env = Env(*counts, sizes, importance, all_sizes, shapes, queries.output_layer(model), timed)
         with contract.explained("init"):
             return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
@@ -188,11 +188,11 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
         strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
-        info=facts.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
+        info=queries.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=facts.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
+        start=queries.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
     )
     return jax.tree.map(_strongly_typed, carry), streams
 
@@ -211,7 +211,7 @@ def _measure_at_start(plan: Plan) -> Measure:
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
         timing = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.INITIALISATION))
         context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None, timing)
-        return facts.measure_at_start(context, carry.info, carry.start)
+        return queries.measure_at_start(context, carry.info, carry.start)
 
     in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)
     return jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))

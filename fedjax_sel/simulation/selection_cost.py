@@ -22,7 +22,7 @@ from fedjax_sel.core import jax_settings
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import facts as information
+from fedjax_sel.simulation import queries
 from fedjax_sel.simulation.layout import lay_out
 from fedjax_sel.simulation.run import prepared
 from fedjax_sel.simulation.state import distinct
@@ -147,10 +147,10 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
     def init(key, sizes):
         counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
         shares = sizes / sizes.sum()
-        return strategy.init(key, Env(*counts, sizes, shares, sizes, model.shapes(), information.output_layer(model)))
+        return strategy.init(key, Env(*counts, sizes, shares, sizes, model.shapes(), queries.output_layer(model)))
 
     state = jax.vmap(init)(jax.random.split(key_state, num_replicates), jnp.asarray(setting.sizes))
-    empty = information.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
+    empty = queries.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
     info = facts = empty
     for position, kind in enumerate(empty.kinds()):
         fact: Fact = getattr(empty, kind)

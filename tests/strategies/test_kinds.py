@@ -13,7 +13,7 @@ from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, run
-from fedjax_sel.simulation.facts import ANSWERS
+from fedjax_sel.simulation.queries import ANSWERS
 from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy

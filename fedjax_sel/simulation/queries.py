@@ -1,4 +1,4 @@
-"""Facts that a strategy requests: measurement on the clients, probes, tables of answers, and the bill."""
+"""Queries for the facts that a strategy requests: measurement on clients, probes, tables of answers, and the bill."""
 
 from collections.abc import Callable, Mapping
 from functools import partial

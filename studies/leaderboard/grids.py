@@ -16,7 +16,12 @@ DRAWS = "-draws"
 
 # Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
 # over strategies (MLP: from results/leaderboard). SECONDS_OF_START covers data loading, compilation and timing.
-SECONDS_OF_ROUND = {"mlp": {5: 0.043, 10: 0.053}, "cnn": {5: 4.0, 10: 8.0}, "lenet": {5: 1.5, 10: 3.0}}
+SECONDS_OF_ROUND = {
+    "mlp": {5: 0.043, 10: 0.053},
+    "cnn": {5: 4.0, 10: 8.0},
+    "lenet": {5: 1.5, 10: 3.0},
+    "resnet18": {25: 300.0},
+}
 SECONDS_OF_START = 10.0
 
 
@@ -94,12 +99,19 @@ def _clock(setting: Setting) -> tuple[Grid, ...]:
     )
 
 
+def _fedxplore() -> Grid:
+    setting = settings.fedxplore()
+    rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in settings.FEDXPLORE_ALGOS}
+    return Grid(setting.name, "fedxplore", setting.title, rows, setting.num_classes)
+
+
 def _grids() -> dict[str, Grid]:
     found = [_of_setting(setting) for setting in SETTINGS.values()]
     found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
     found += [grid for name in WITHOUT_DROPOUT for grid in _without_dropout(SETTINGS[name])]
     found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
     found += [grid for name in clock.SETTINGS for grid in _clock(SETTINGS[name])]
+    found.append(_fedxplore())
     return {grid.name: grid for grid in found}
 
 

@@ -40,7 +40,7 @@ def test_every_page_is_in_the_navigation_once():
     assert not missing
 
 
-LONGER = {"tutorial": 1150, "performance": 1500}  # most words
+LONGER = {"tutorial": 1400, "performance": 1500}  # most words; a tutorial defines its terms
 
 
 @pytest.mark.parametrize("page", sorted((pages.ROOT / "docs").rglob("*.md")), ids=pages.name)

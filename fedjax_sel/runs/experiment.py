@@ -31,7 +31,7 @@ from fedjax_sel.runs.run_files import Digests, Manifest
 from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
-from fedjax_sel.simulation.state import Ledger, Records, settle
+from fedjax_sel.simulation.state import Carry, Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.tasks import Task
 
@@ -294,15 +294,15 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         model, source = problem.model, problem.dataset.source
         collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
         timer = None if out is None else Timer(config.run, start.rounds)
-        ending, final, kept = _Ending(), None, None
-        view = _view(watching)
+        ending, final = _Ending(), None
+        view = _view if callbacks.wanted(watching, "snapshot") else None
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
             ending.requested = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
             if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
-            kept = _call_view_callbacks(watching, start.rounds, run.seen_at_first(programs, view))
+            callbacks.call(watching, "snapshot", start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
         chunks = iter(()) if ending.requested else run.chunks(*programs)
         for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
@@ -326,15 +326,15 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             except KeyboardInterrupt:
                 interruption.take()
             if seen is not None:
-                kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
+                callbacks.call(watching, "snapshot", first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
         ended = result.finished or ending.requested
         if final is not None:
-            kept = final.carry.params if kept is None else kept
-            result = dataclasses.replace(result, weights=kept, model=problem.model)
+            weights = final.carry.params
+            result = dataclasses.replace(result, weights=weights, model=problem.model)
             if writer is not None and ended:
-                writer.end(kept, result)
+                writer.end(weights, result)
         on_another_host = 0 if ended else signal.SIGINT
         result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_host))
         if not result.finished and reporter.in_notebook:  # a command prints this itself
@@ -344,25 +344,9 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         return result
 
 
-def _view(watching: tuple[Any, ...]) -> run.View | None:
-    """Return a function that extracts the state that callbacks need from the carry; None if they need none."""
-    inside, weights = callbacks.wanted(watching, "snapshot"), callbacks.wanted(watching, "weights")
-    if not inside and not weights:
-        return None
-    return lambda carry: (
-        SelectionState(carry.strategy, carry.info) if inside else None,
-        carry.params if weights else None,
-    )
-
-
-def _call_view_callbacks(
-    watching: tuple[Any, ...], rounds: int, seen: tuple[SelectionState | None, Weights | None]
-) -> Weights | None:
-    """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
-    known, weights = seen
-    if known is not None:
-        callbacks.call(watching, "snapshot", rounds, known)
-    return None if weights is None else callbacks.kept(watching, rounds, weights)
+def _view(carry: Carry) -> SelectionState:
+    """Return the part of the carry that callbacks receive."""
+    return SelectionState(carry.strategy, carry.info)
 
 
 def _reporter(config: Config, started_at: float, shown: bool, further: Sequence[int] = ()) -> Reporter:

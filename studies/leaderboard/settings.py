@@ -122,11 +122,13 @@ FEDXPLORE_ALGOS = (BASELINE, "pow_d", "fedcor", "fed_cbs", "delta")
 
 def fedxplore() -> Setting:
     """Return the setting of FedXplore's table."""
+    common: dict[str, Any] = {
+        **_COMMON, "server_validation": None, "train_metrics_every": 0, "eval_every": 5, "seeds": 3, "rounds": 711,
+    }  # fmt: skip
     config = Config().replace(
-        **{**_COMMON, "server_validation": None, "train_metrics_every": 0, "eval_every": 5, "seeds": 3, "rounds": 711},
-        dataset="cifar10", model="resnet18", num_clients=100, partition="dirichlet", dirichlet_form="yurochkin",
-        alpha=0.1, min_client_size=5, holdout=0.2, loss_on="holdout", num_selected=25, local_epochs=1, batch_size=32,
-        learning_rate=0.003, aggregation="samples",
+        **common, dataset="cifar10", model="resnet18", num_clients=100, partition="dirichlet",
+        dirichlet_form="yurochkin", alpha=0.1, min_client_size=5, holdout=0.2, loss_on="holdout", num_selected=25,
+        local_epochs=1, batch_size=32, learning_rate=0.003, aggregation="samples",
     )  # fmt: skip
     return Setting(FEDXPLORE, "CIFAR-10, Dirichlet 0.1 per class, ResNet-18: FedXplore's table", config, 10)
 

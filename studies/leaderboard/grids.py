@@ -16,6 +16,7 @@ DRAWS = "-draws"
 
 # Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
 # over strategies (MLP: from results/leaderboard). SECONDS_OF_START covers data loading, compilation and timing.
+# ResNet-18 is estimated from 17 TFLOP per round.
 SECONDS_OF_ROUND = {
     "mlp": {5: 0.043, 10: 0.053},
     "cnn": {5: 4.0, 10: 8.0},

@@ -5,23 +5,17 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import http.client
 import io
 import math
 import os
-import queue
 import re
-import secrets
 import sys
 import tarfile
 import tempfile
-import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -34,10 +28,10 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
+def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on a terminal once the work has taken a second.
 
-    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples, or bytes.
+    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples.
     """
     started, shown, done = time.monotonic(), None, 0
 
@@ -45,7 +39,7 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
         nonlocal shown, done
         done += steps
         if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
-            shown = _start(title, total, in_bytes)
+            shown = _start(title, total)
         if shown is not None:
             shown.update(shown.task_ids[0], completed=done)
 
@@ -56,13 +50,14 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
             shown.stop()
 
 
-def _start(title: str, total: int, in_bytes: bool) -> Progress:
+def _start(title: str, total: int) -> Progress:
     from rich import progress  # deferred, since the import takes 0.1 s
     from rich.console import Console
 
-    amount = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount, progress.TimeRemainingColumn())
-    shown = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+    shown = progress.Progress(
+        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(), console=Console(stderr=True), transient=True,
+    )  # fmt: skip
     shown.add_task(title, total=total)
     shown.start()
     return shown
@@ -187,12 +182,7 @@ def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, 
     return tuple(arrays)
 
 
-# Limits for connecting (name lookup, socket and headers) and for each wait for more bytes. Offline users get an error
-# within 15 seconds, since the first failed file ends the download.
-CONNECT_SECONDS = 7.0
-STALL_SECONDS = 7.0
-
-_CHUNK_BYTES = 1 << 16
+SECONDS = 7.0  # limit for connecting, and for each wait for more bytes
 
 
 def official(dataset: str, parent: Path) -> Dataset:
@@ -216,22 +206,28 @@ def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
 
     Raises OSError if a download fails, and UserError for a downloaded file with the wrong checksum, which is deleted.
     """
-    missing = []
+    import pooch  # the import takes 0.2 s
+
+    pooch.get_logger().setLevel("WARNING")
+    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=SECONDS)
     for file in files:
-        path = folder / file.name
-        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != file.sha256:
-            path.unlink(missing_ok=True)
-            missing.append(file)
-    with bar(f"downloading {dataset}", sum(file.num_bytes for file in missing), in_bytes=True) as advance:
-        for file in missing:
-            _download(file, _address(file, dataset), folder, advance)
+        address = _address(file, dataset)
+        try:
+            path = pooch.retrieve(address, f"sha256:{file.sha256}", file.name, folder, downloader=downloader)
+        except ValueError as problem:
+            raise UserError(
+                f"{address} is not the official file of {dataset!r} (its SHA-256 differs) and was deleted: try again, "
+                "or set FEDJAX_SEL_MIRROR to another source"
+            ) from problem
+        with contextlib.suppress(OSError):
+            Path(path).chmod(0o644)  # pooch makes it private, but other users may share the folder
 
 
 def _fetch_and_parse(dataset: str, folder: Path, wanted_folder: Path) -> Dataset:
     files = OFFICIAL[dataset]
     try:
         fetch(files, dataset, folder)
-    except (OSError, http.client.HTTPException) as problem:
+    except OSError as problem:
         missing = [file for file in files if not (folder / file.name).is_file()]
         raise UserError(
             f"data set {dataset!r} is not on this machine and cannot be downloaded from "
@@ -249,64 +245,18 @@ def _address(file: RemoteFile, dataset: str) -> str:
     mirror = os.environ.get("FEDJAX_SEL_MIRROR", "").strip()
     if not mirror:
         return file.url
-    if not re.match(r"(https?|file)://", mirror):
-        raise UserError(f"FEDJAX_SEL_MIRROR must be an http://, https:// or file:// address, not {mirror!r}")
+    if not re.match(r"https?://", mirror):
+        raise UserError(f"FEDJAX_SEL_MIRROR must be an http:// or https:// address, not {mirror!r}")
     return f"{mirror.rstrip('/')}/{dataset}/{file.name}"
 
 
-def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[int], None]) -> None:
-    # A unique temporary name, since two processes may download the same file; the last rename wins, with equal bytes.
-    temporary = folder / f".{file.name}-{secrets.token_hex(4)}"
-    try:
-        digest, received = hashlib.sha256(), 0
-        with temporary.open("xb") as out, _open(address) as response:
-            # Stops beyond the registered size, since a longer file is not the official one.
-            while received <= file.num_bytes and (chunk := response.read1(_CHUNK_BYTES)):
-                out.write(chunk)
-                digest.update(chunk)
-                received += len(chunk)
-                advance(len(chunk))
-        if received < file.num_bytes:
-            raise OSError(f"only {received} of {file.num_bytes} bytes arrived")
-        if digest.hexdigest() != file.sha256:
-            raise UserError(
-                f"{address} is not the official file of {folder.name!r} (its SHA-256 differs) and was deleted: "
-                "try again, or set FEDJAX_SEL_MIRROR to another source"
-            )
-        temporary.replace(folder / file.name)
-    finally:
-        temporary.unlink(missing_ok=True)
+def _reason(problem: OSError) -> str:
+    import requests
 
-
-def _open(address: str) -> Any:
-    """Open an address within ``CONNECT_SECONDS``, including name lookup and redirects.
-
-    A socket's timeout does not cover the lookup of the host's name, which can hang for much longer. The connection is
-    therefore opened in a thread, which is abandoned after the limit.
-    """
-    outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def connect() -> None:
-        try:
-            outcome.put(urllib.request.urlopen(address, timeout=min(CONNECT_SECONDS, STALL_SECONDS)))
-        except BaseException as problem:  # re-raised in the waiting thread
-            outcome.put(problem)
-
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        answer = outcome.get(timeout=CONNECT_SECONDS)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {CONNECT_SECONDS:g} seconds") from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
-
-
-def _reason(problem: Exception) -> str:
-    if isinstance(problem, urllib.error.HTTPError):
-        return f"the server answered {problem.code}"
-    if isinstance(problem, urllib.error.URLError):
-        problem = problem.reason if isinstance(problem.reason, Exception) else problem
-    if isinstance(problem, TimeoutError):
+    if isinstance(problem, requests.HTTPError) and problem.response is not None:
+        return f"the server answered {problem.response.status_code}"
+    if isinstance(problem, requests.Timeout):
         return "no answer in time"
-    return str(problem) or type(problem).__name__
+    if isinstance(problem, requests.RequestException):
+        return "the connection failed"
+    return str(problem)

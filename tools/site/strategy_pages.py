@@ -51,12 +51,14 @@ def facts(root: Path) -> str:
 
 
 def glance(root: Path, name: str) -> str:
-    """Return a strategy's fact box: queried clients, cost, and measured leads."""
+    """Return a strategy's fact box and picture: queried clients, cost, measured leads, and what it selects."""
     strategy = strategies.make(name)
     asks = "; ".join(f"{WHO[request.who]} for `{request.kind}`" for request in strategy.requests)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
     rows |= strategy_results.in_short(root, name)
-    return "\n".join(["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())])
+    picture = "![Labels in each round's cohort, and how often each client was selected]"
+    box = ["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())]
+    return "\n".join([*box, "", f"{picture}(../images/strategies/{name}.png)"])
 
 
 def _when(request: Request) -> str:

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
     import pooch  # the import takes 0.2 s
 
     pooch.get_logger().setLevel("WARNING")
-    downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=SECONDS)
+    downloader: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=SECONDS)
     for file in files:
         address = _address(file, dataset)
         try:

@@ -85,8 +85,8 @@ class Federation(NamedTuple):
     holdout_sizes: jax.Array  # int32 [S, N]
     owner: jax.Array  # int32 [S, W], the client that trains on each entry of `order`; N if no client does
     label_counts: jax.Array  # int32 [S, N, C], training and held-out examples
-    reachable: jax.Array | None = None  # bool [T or more, N], available clients in each round; None without a trace
-    present: jax.Array | None = None  # bool [S, T, N], available clients by a mode of --available; None without
+    availability_trace: jax.Array | None = None  # bool [T or more, N]; None without a trace
+    availability_table: jax.Array | None = None  # bool [S, T, N], drawn by a mode of --available; None without one
     timing: Timing | None = None  # speed of each client's device, leaves float32 [S, N]; None without a clock
     deadline: jax.Array | None = None  # seconds after which a report is late, float32 [S]; None: no deadline
 
@@ -97,7 +97,8 @@ class Federation(NamedTuple):
 
 
 PER_REPLICATE = (
-    "order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "present", "timing", "deadline",
+    "order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "availability_table", "timing",
+    "deadline",
 )  # fmt: skip
 """The fields of a Federation with the leading axis [S]; replicates share the others."""
 
@@ -121,7 +122,7 @@ def build(
     holdout: float,
     seeds: Sequence[int],
     on_host: bool = False,
-    reachable: np.ndarray | None = None,
+    availability_trace: np.ndarray | None = None,
 ) -> Federation:
     """Build a federation of NumPy arrays from a data set and its partitions; `jax.device_put` puts it on devices.
 
@@ -131,7 +132,7 @@ def build(
         holdout: share of held-out examples per client.
         seeds: one seed per replicate, which draws the held-out examples.
         on_host: True to keep the training images in host memory.
-        reachable: availability trace, bool [T, N], or None.
+        availability_trace:, bool [T, N], or None.
     """
     if on_host and not (trees.is_array(dataset.train_images) and trees.is_images(dataset.train_images)):
         raise UserError(
@@ -145,7 +146,7 @@ def build(
         table["order"] = np.pad(table["order"], (0, unused))
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
     fields: dict[str, Any] = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
-    fields["reachable"] = reachable
+    fields["availability_trace"] = availability_trace
     scale, shift = _affine(dataset)
     return Federation(
         HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,

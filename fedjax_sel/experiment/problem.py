@@ -86,14 +86,15 @@ class Given(NamedTuple):
 
     dataset: Dataset
     partitions: tuple[Partition, ...]  # one per seed
-    reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
+    availability_trace: np.ndarray | None = None  # bool [T or more, N]
 
 
 def gather(experiment: Experiment, server_share: float) -> Given:
     """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
-    reachable = trace(experiment)
+    availability_trace = trace(experiment)
     dataset = load_data(experiment, server_share)
-    return Given(dataset, tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds), reachable)
+    dealt = tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds)
+    return Given(dataset, dealt, availability_trace)
 
 
 def load_data(experiment: Experiment, share: float) -> Dataset:
@@ -118,8 +119,8 @@ def load_data(experiment: Experiment, share: float) -> Dataset:
 def trace(experiment: Experiment) -> np.ndarray | None:
     """Return the availability trace, bool [T or more, N]; None if availability is random."""
     config = experiment.config
-    if experiment.reachable is not None:
-        table, wanted = experiment.reachable, (config.run.rounds, config.partition.num_clients)
+    if experiment.available is not None:
+        table, wanted = experiment.available, (config.run.rounds, config.partition.num_clients)
         if table.shape[0] < wanted[0] or table.shape[1] != wanted[1]:
             raise UserError(
                 f"available: the table has shape {table.shape}, but the run has {wanted[0]} rounds and {wanted[1]} "
@@ -448,14 +449,14 @@ class Problem:
     task: Task
     strategy: Strategy
     optimizers: Optimizers
-    reachable: np.ndarray | None = None  # availability trace, bool [T or more, N]
+    availability_trace: np.ndarray | None = None  # bool [T or more, N]
     law: Law | None = None  # speed of the clients' devices; None without a clock
     mode: Mode | None = None  # mode of availability; None for a fraction, a file or a table
 
     @property
     def given(self) -> Given:
         """The experiment's data, partitions and availability trace."""
-        return Given(self.dataset, self.partitions, self.reachable)
+        return Given(self.dataset, self.partitions, self.availability_trace)
 
 
 def pose(experiment_or_config: Experiment | Config) -> Problem:
@@ -467,7 +468,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task, law, mode = check(experiment)
-    dataset, dealt, reachable = gather(experiment, server_validation(config, strategy))
+    dataset, dealt, availability_trace = gather(experiment, server_validation(config, strategy))
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
@@ -481,4 +482,4 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         raise UserError(
             f"--available {mode.name}: it depends on labels, but {dataset.name} has no classes; choose another mode"
         )
-    return Problem(config, dataset, dealt, model, task, strategy, optimizers, reachable, law, mode)
+    return Problem(config, dataset, dealt, model, task, strategy, optimizers, availability_trace, law, mode)

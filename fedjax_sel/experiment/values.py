@@ -65,7 +65,7 @@ class Experiment:
         task: the loss and the measures.
         strategy: the client selection strategy.
         optimizer: the federated optimizer.
-        reachable: mask of available clients per round, bool [rounds or more, N].
+        available: mask of available clients per round, bool [rounds or more, N].
         timing: speed of each client's device.
     """
 
@@ -76,7 +76,7 @@ class Experiment:
     task: Task | None = None
     strategy: Strategy | None = None
     optimizer: FederatedOptimizer | None = None
-    reachable: np.ndarray | None = None
+    available: np.ndarray | None = None
     timing: Timing | None = None
 
     @classmethod
@@ -130,8 +130,8 @@ class Experiment:
         own: Any = choices.get("partition")
         if values.get("partition") is not None and not callable(own):
             settings.setdefault("num_clients", own.num_clients if isinstance(own, Partition) else len(own))
-        if values.get("reachable") is not None:
-            settings.setdefault("num_clients", values["reachable"].shape[1])
+        if values.get("available") is not None:
+            settings.setdefault("num_clients", values["available"].shape[1])
         for field in names:
             if field in choices or field not in _PARTS or getattr(self, _PARTS[field].attribute) is None:
                 raise UserError(f"names: {field!r} is not given as a value; name only parts that are")
@@ -231,7 +231,7 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
     return made, None
 
 
-def _take_reachable(value: Any) -> tuple[Any, str | None]:
+def _take_available(value: Any) -> tuple[Any, str | None]:
     table = np.asarray(value)
     if table.ndim != 2 or np.ma.is_masked(value) or not np.isin(table, (0, 1)).all():
         raise UserError(
@@ -258,6 +258,6 @@ _PARTS: dict[str, _Part] = {
     "task": _part("task", "task", Task, "a fedjax_sel.tasks.Task", lambda one: None),
     "algo": _part("algo", "strategy", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
     "optimizer": _part("optimizer", "optimizer", FederatedOptimizer, "a FederatedOptimizer", _with_digest),
-    "available": _Part("reachable", _take_reachable),
+    "available": _Part("available", _take_available),
     "timing": _part("timing", "timing", Timing, "a fedjax_sel.timing.Timing", _of_timing),
 }

@@ -28,8 +28,8 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
     """Return the SHA-256 of the data, of each seed's partition, and of the availability trace, if any."""
     partitions = {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)}
     found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
-    reachable = data.reachable
-    return found if reachable is None else {**found, "available": checkpoint.digest_of_array(reachable)}
+    trace = data.availability_trace
+    return found if trace is None else {**found, "available": checkpoint.digest_of_array(trace)}
 
 
 def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:

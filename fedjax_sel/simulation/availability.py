@@ -28,13 +28,13 @@ def draw(federation: Federation, mode: Mode, seeds: Sequence[int], num_rounds: i
     with jax.default_device(jax_settings.cpu()):
         streams = keys.streams(keys.roots(seeds, {})).availability
         clients = Clients(*map(np.asarray, (federation.train_sizes, federation.label_counts)))
-        present = np.asarray(_draw(mode, num_rounds, clients, federation.timing, streams))
-    if not present.any():
+        table = np.asarray(_draw(mode, num_rounds, clients, federation.timing, streams))
+    if not table.any():
         raise UserError(
             f"--available: {mode.name!r} makes no client available in {num_rounds} rounds; raise its probabilities "
             "with --available-args"
         )
-    return present
+    return table
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -55,16 +55,16 @@ def _draw(mode: Mode, num_rounds: int, clients: Clients, timing: Any, streams: j
     return jax.vmap(of_replicate)(clients, timing, streams)
 
 
-def reachable(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
+def available_clients(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
     """Return the mask of available clients, bool [S, N]; None if all are available.
 
     A table of a mode, or an availability trace, in the federation replaces the draw with probability `plan.available`.
     """
-    if federation.present is not None:
-        return federation.present[:, round]
+    if federation.availability_table is not None:
+        return federation.availability_table[:, round]
     num_replicates, num_clients = federation.starts.shape
-    if federation.reachable is not None:
-        return jnp.broadcast_to(federation.reachable[round], (num_replicates, num_clients))
+    if federation.availability_trace is not None:
+        return jnp.broadcast_to(federation.availability_trace[round], (num_replicates, num_clients))
     share = plan.available
     if share is None or share == 1.0:
         return None

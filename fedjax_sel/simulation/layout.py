@@ -48,14 +48,14 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.reachable)
+    federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.availability_trace)
     every = run.eval_every if eval_every is None else eval_every
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
     if problem.mode is not None:
-        present: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
-        federation = federation._replace(present=present)
+        table: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
+        federation = federation._replace(availability_table=table)
     return Layout(federation, plan, seeds_at_once)
 
 
@@ -152,7 +152,7 @@ def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     problem = pose(experiment.replace(seeds=[seed], seeds_at_once=None, mesh=None))
     host, plan, _ = lay_out(problem, 1)
     streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
-    mask = jax.jit(jax.vmap(partial(availability.reachable, plan), (None, None, 0)))(host, streams, rounds)
+    mask = jax.jit(jax.vmap(partial(availability.available_clients, plan), (None, None, 0)))(host, streams, rounds)
     if mask is None:
         return np.ones((plan.num_rounds, problem.config.partition.num_clients), bool)
     return np.array(mask[:, 0])

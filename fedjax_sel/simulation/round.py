@@ -17,7 +17,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys, queries, state
-from fedjax_sel.simulation.availability import reachable
+from fedjax_sel.simulation.availability import available_clients
 from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.state import (
@@ -53,7 +53,7 @@ def one_round(
     """
     context = RoundContext(
         plan, federation, carry, streams, round,
-        available=reachable(plan, federation, streams, round),
+        available=available_clients(plan, federation, streams, round),
         timing=clock.speeds(plan, federation.timing, streams, round),
     )  # fmt: skip
 

@@ -80,9 +80,9 @@ class _Stubs(NamedTuple):
 def of_problem(problem: Problem) -> Setting:
     """Return the setting of a run."""
     config = problem.config
-    table, share = problem.reachable, config.selection.available_share
+    table, share = problem.availability_trace, config.selection.available_share
     if problem.mode is not None:
-        table = lay_out(problem, len(config.run.seeds)).federation.present
+        table = lay_out(problem, len(config.run.seeds)).federation.availability_table
     return Setting(
         strategy=problem.strategy,
         model=problem.model,

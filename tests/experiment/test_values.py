@@ -491,7 +491,7 @@ def test_a_name_takes_the_place_of_a_value():
     assert made.strategy is own and made.replace(rounds=2).strategy is own
     assert made.replace(algo="random").strategy is None
     named = made.replace(algo="random", available=0.5, optimizer="fedavg")
-    assert (named.strategy, named.reachable, named.optimizer) == (None, None, None)
+    assert (named.strategy, named.available, named.optimizer) == (None, None, None)
     assert problem.pose(named).strategy.name == "random"
     again = named.replace(algo=own, names={"algo": "mine"})
     assert again.strategy is own and again.config.selection.algo == "value:mine"

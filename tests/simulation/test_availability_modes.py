@@ -162,7 +162,9 @@ def test_a_mode_is_in_the_fingerprint_and_its_parameters_only_beside_it():
 
 def test_the_cost_of_selection_knows_the_mean():
     problem = pose(SMALL)
-    assert of_problem(problem).available == np.mean(np.asarray(layout.lay_out(problem, 2).federation.present))
+    assert of_problem(problem).available == np.mean(
+        np.asarray(layout.lay_out(problem, 2).federation.availability_table)
+    )
 
 
 def test_the_data_command_saves_a_table_that_available_reads(tmp_path, monkeypatch, capsys):

@@ -38,12 +38,16 @@ def main() -> None:
     parser.add_argument("other", type=Path, help="a checkout of the other version")
     parser.add_argument("--turns", type=int, default=5, metavar="N", help="runs per version and case (default: 5)")
     parser.add_argument("--chunks", type=int, default=7, metavar="N", help="timed chunks per run (default: 7)")
+    parser.add_argument(
+        "--algos", nargs="+", metavar="NAME", choices=[algo for _, algo, _ in CASES],
+        default=[algo for _, algo, _ in CASES], help="strategies whose case runs (default: all)",
+    )  # fmt: skip
     parser.add_argument("--timing", metavar="LAW", help="simulate time with this law, in this version only")
     parser.add_argument("--out", type=Path, default=Path("results/two_versions.json"), help="JSON file to write")
     arguments = parser.parse_args()
     own = {} if arguments.timing is None else {"timing": arguments.timing}
     cases = []
-    for preset, algo, seeds in CASES:
+    for preset, algo, seeds in (case for case in CASES if case[1] in arguments.algos):
         case = {"preset": preset, "seeds": seeds, "evaluate": False, "algo": algo, "precision": "float32"}
         turns = [
             [

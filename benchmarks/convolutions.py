@@ -5,7 +5,7 @@
 
 Times a training step (forward, backward, SGD) of a cohort inside a scan, as in a round, with the clients distributed
 over the devices. The cases are all forms of `layers.CONVOLUTIONS`, with clients in one `vmap` or one after another. For
-a flax.linen module, XLA's convolution is compared to its replacement (`models/modules.py`). Each case runs in
+a flax.linen module, XLA's convolution is compared to its replacement (`models/layers.py`). Each case runs in
 its own process, and the cases alternate. Results are median milliseconds per step of all clients.
 """
 

@@ -12,9 +12,8 @@ from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import core
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
-from fedjax_sel.models.core import Draws, Model, Output, Params, Weights
+from fedjax_sel.models.core import Draws, Model, Output, Params, Weights, zeros_of
 from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
-from fedjax_sel.models.modules import zeros_of
 from fedjax_sel.models.zoo import CNN, MLP, CharLSTM, LeNet, Logistic, SmallCNN, resnet8, resnet18
 
 __all__ = [

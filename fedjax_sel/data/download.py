@@ -9,19 +9,17 @@ import http.client
 import io
 import math
 import os
-import queue
 import re
 import secrets
 import sys
 import tarfile
 import tempfile
-import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -187,11 +185,7 @@ def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, 
     return tuple(arrays)
 
 
-# Limits for connecting (name lookup, socket and headers) and for each wait for more bytes. Offline users get an error
-# within 15 seconds, since the first failed file ends the download.
-CONNECT_SECONDS = 7.0
-STALL_SECONDS = 7.0
-
+TIMEOUT_SECONDS = 7.0  # for connecting, and for each wait for more bytes; the first failed file ends the download
 _CHUNK_BYTES = 1 << 16
 
 
@@ -259,7 +253,7 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
     temporary = folder / f".{file.name}-{secrets.token_hex(4)}"
     try:
         digest, received = hashlib.sha256(), 0
-        with temporary.open("xb") as out, _open(address) as response:
+        with temporary.open("xb") as out, urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as response:
             # Stops beyond the registered size, since a longer file is not the official one.
             while received <= file.num_bytes and (chunk := response.read1(_CHUNK_BYTES)):
                 out.write(chunk)
@@ -276,30 +270,6 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
         temporary.replace(folder / file.name)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _open(address: str) -> Any:
-    """Open an address within ``CONNECT_SECONDS``, including name lookup and redirects.
-
-    A socket's timeout does not cover the lookup of the host's name, which can hang for much longer. The connection is
-    therefore opened in a thread, which is abandoned after the limit.
-    """
-    outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
-
-    def connect() -> None:
-        try:
-            outcome.put(urllib.request.urlopen(address, timeout=min(CONNECT_SECONDS, STALL_SECONDS)))
-        except BaseException as problem:  # re-raised in the waiting thread
-            outcome.put(problem)
-
-    threading.Thread(target=connect, daemon=True).start()
-    try:
-        answer = outcome.get(timeout=CONNECT_SECONDS)
-    except queue.Empty:
-        raise TimeoutError(f"no answer within {CONNECT_SECONDS:g} seconds") from None
-    if isinstance(answer, BaseException):
-        raise answer
-    return answer
 
 
 def _reason(problem: Exception) -> str:

@@ -61,7 +61,6 @@ def synthetic(options: str = "") -> Dataset:
     client, like the writers of LEAF's FEMNIST.
     """
     chosen = _parse_options(options)
-    _check_size(chosen)
     train_size, test_size, num_writers = chosen["train_size"], chosen["test_size"], chosen["num_writers"]
     shape = (chosen["image_size"], chosen["image_size"], chosen["channels"])
     streams = np.random.SeedSequence(chosen["seed"]).spawn(4)
@@ -99,27 +98,6 @@ def _blobs(
             values = 128.0 + gains[part, None, None, None] * (values - 128.0) + offsets[part, None, None, None]
         images[part] = np.clip(np.rint(values), 0, 255)
     return images, labels
-
-
-def _check_size(chosen: dict[str, int]) -> None:
-    """Reject sizes that do not fit into this machine's memory, before anything is allocated."""
-    pixels = chosen["image_size"] ** 2 * chosen["channels"]
-    images = chosen["train_size"] + chosen["test_size"]
-    drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
-    needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
-    if needed > (available := _memory()):
-        raise UserError(
-            f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, but this machine "
-            f"has {available / 1e9:,.4g}: lower the sizes"
-        )
-
-
-def _memory() -> int:
-    """Return the bytes of main memory, or a terabyte where the system does not report them."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 2**40
 
 
 def _parse_options(options: str) -> dict[str, int]:

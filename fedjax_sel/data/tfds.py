@@ -263,7 +263,7 @@ def read(folder: Path, name: str) -> Dataset:
             )
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
-    source = _source(folder, name, jpeg or _says_jpeg(folder, keys.image))
+    source = _source(folder, name, jpeg)
     return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
@@ -355,14 +355,6 @@ def _source(folder: Path, name: str, jpeg: bool) -> str:
         return phrase
     published_exactly = name.split("/")[0] in _PUBLISHED_EXACTLY
     return phrase + (", lossy JPEG copy, not the official pixels" if published_exactly else ", lossy JPEG records")
-
-
-def _says_jpeg(folder: Path, image_key: str) -> bool:
-    try:
-        features = files.read_json(folder / _FEATURES)["featuresDict"]["features"]
-        return features[image_key]["image"].get("encodingFormat") == "jpeg"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def _damaged(folder: Path, problem: Exception) -> UserError:

@@ -102,12 +102,8 @@ def _blobs(
 
 def _parse_options(options: str) -> dict[str, int]:
     chosen = dict(_SYNTHETIC_DEFAULTS)
-    seen = set()
     for item in filter(None, options.split(",")):
         key, equals, value = (part.strip() for part in item.partition("="))
-        if key in seen:
-            raise UserError(f"option {key} of data set 'synthetic' is given twice: give it once")
-        seen.add(key)
         if key not in chosen:
             raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
         least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1

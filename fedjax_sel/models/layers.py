@@ -301,9 +301,7 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 
     Two stages, rows and then columns, join 2 * size slices instead of size^2.
     """
-    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
-    rows = jnp.concatenate([x[..., i : i + height, :, :] for i in range(size)], axis=-1)
-    return jnp.concatenate([rows[..., :, j : j + width, :] for j in range(size)], axis=-1)
+    return _patches(x, (size, size), (1, 1), (1, 1))
 
 
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:

@@ -16,15 +16,9 @@ from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192
-_SYNTHETIC_DEFAULTS: dict[str, int] = {
-    "train_size": 2000,
-    "test_size": 500,
-    "num_classes": 10,
-    "image_size": 8,
-    "channels": 1,
-    "num_writers": 0,
-    "seed": 0,
-}
+_SYNTHETIC_DEFAULTS = dict(
+    train_size=2000, test_size=500, num_classes=10, image_size=8, channels=1, num_writers=0, seed=0
+)
 # Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
 # learns the task in a few rounds but not in one step.
 _SYNTHETIC_MEAN_STD = 24.0

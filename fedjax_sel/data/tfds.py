@@ -55,12 +55,9 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the contents of dataset_info.json."""
-    try:
-        content = files.read_json(folder / _INFO)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{folder / _INFO} is damaged ({problem}): prepare the data set again") from problem
+    content = _read(folder / _INFO)
     if not isinstance(content, dict):
-        raise UserError(f"{folder / _INFO} is damaged (not a JSON object): prepare the data set again")
+        raise _damaged_file(folder / _INFO, ValueError("not a JSON object"))
     return content
 
 

@@ -5,7 +5,7 @@
 
 Times a training step (forward, backward, SGD) of a cohort inside a scan, as in a round, with the clients distributed
 over the devices. The cases are all forms of `layers.CONVOLUTIONS`, with clients in one `vmap` or one after another. For
-a flax.linen module, XLA's convolution is compared to its replacement (`models/modules.py`). Each case runs in
+a flax.linen module, XLA's convolution is compared to its replacement (`models/layers.py`). Each case runs in
 its own process, and the cases alternate. Results are median milliseconds per step of all clients.
 """
 
@@ -176,10 +176,10 @@ def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callab
     """Return a flax.linen module's initial weights and its loss function (weights, images, labels) -> scalar."""
     import optax
 
-    from fedjax_sel.models import zoo
+    from fedjax_sel import models
     from fedjax_sel.models.linen import from_linen
 
-    module = {"resnet8": zoo.resnet8, "lenet": zoo.LeNet}[name](10)
+    module = {"resnet8": models.resnet8, "lenet": models.LeNet}[name](10)
     pure = from_linen(module, images, fast_convolutions=form == "products")
     params, carried = pure.init(key)
 

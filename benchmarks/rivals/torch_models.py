@@ -41,7 +41,7 @@ def build(work: work_.Work) -> nn.Module:
 
 
 class ResidualBlock(nn.Module):
-    """A residual block of two 3x3 convolutions with group normalization, as in `fedjax_sel.models.zoo`."""
+    """A residual block of two 3x3 convolutions with group normalization, as in `fedjax_sel.models`."""
 
     def __init__(self, inputs: int, features: int, groups: int):
         super().__init__()

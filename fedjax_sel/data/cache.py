@@ -20,15 +20,7 @@ from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
-
-# A writer locks its temporary folder until its process ends for any reason. Unlocked folders with the prefix
-# `.writing-held-` can therefore be removed at once. Without file locks (Windows, some file systems) it takes a day.
 _PREFIX = ".writing-"
-_HELD_PREFIX = ".writing-held-"
 _ABANDONED_AFTER_SECONDS = 24 * 3600.0
 
 
@@ -36,43 +28,18 @@ _ABANDONED_AFTER_SECONDS = 24 * 3600.0
 def temporary_folder(parent: Path) -> Iterator[Path]:
     """Create a temporary folder, and remove it on exit unless it was renamed."""
     made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    handle = _hold(made)
     try:
-        if handle is not None:  # rename only after locking, since `sweep` removes unlocked folders of this name
-            made = made.rename(made.with_name(made.name.replace(_PREFIX, _HELD_PREFIX, 1)))
         yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
-        if handle is not None:
-            os.close(handle)
 
 
 def sweep(parent: Path) -> None:
-    """Remove the temporary folders that dead writers left in a folder, which need not exist."""
+    """Remove the temporary folders that killed writers left in a folder more than a day ago."""
     for entry in parent.glob(f"{_PREFIX}*"):
-        if not entry.name.startswith(_HELD_PREFIX):
-            with contextlib.suppress(OSError):
-                if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-                    shutil.rmtree(entry, ignore_errors=True)
-        elif (handle := _hold(entry)) is not None:
-            shutil.rmtree(entry, ignore_errors=True)
-            os.close(handle)
-
-
-def _hold(path: Path) -> int | None:
-    """Lock a folder and return the handle; None if another process holds the lock or locks are not supported."""
-    if fcntl is None:
-        return None
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
+                shutil.rmtree(entry, ignore_errors=True)
 
 
 OFFICIAL = "official_"

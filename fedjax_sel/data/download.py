@@ -15,16 +15,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 @contextlib.contextmanager
@@ -39,7 +36,14 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
         nonlocal shown, done
         done += steps
         if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
-            shown = _start(title, total)
+            from rich import progress  # deferred, since the import takes 0.1 s
+            from rich.console import Console
+
+            columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
+            remaining = progress.TimeRemainingColumn()
+            shown = progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True)
+            shown.add_task(title, total=total)
+            shown.start()
         if shown is not None:
             shown.update(shown.task_ids[0], completed=done)
 
@@ -48,19 +52,6 @@ def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
     finally:
         if shown is not None:
             shown.stop()
-
-
-def _start(title: str, total: int) -> Progress:
-    from rich import progress  # deferred, since the import takes 0.1 s
-    from rich.console import Console
-
-    shown = progress.Progress(
-        progress.TextColumn("{task.description}"), progress.BarColumn(), progress.MofNCompleteColumn(),
-        progress.TimeRemainingColumn(), console=Console(stderr=True), transient=True,
-    )  # fmt: skip
-    shown.add_task(title, total=total)
-    shown.start()
-    return shown
 
 
 class RemoteFile(NamedTuple):

@@ -55,12 +55,9 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the contents of dataset_info.json."""
-    try:
-        content = files.read_json(folder / _INFO)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{folder / _INFO} is damaged ({problem}): prepare the data set again") from problem
+    content = _read(folder / _INFO)
     if not isinstance(content, dict):
-        raise UserError(f"{folder / _INFO} is damaged (not a JSON object): prepare the data set again")
+        raise _damaged_file(folder / _INFO, ValueError("not a JSON object"))
     return content
 
 
@@ -263,7 +260,7 @@ def read(folder: Path, name: str) -> Dataset:
             )
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
-    source = _source(folder, name, jpeg or _says_jpeg(folder, keys.image))
+    source = _source(folder, name, jpeg)
     return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
@@ -355,14 +352,6 @@ def _source(folder: Path, name: str, jpeg: bool) -> str:
         return phrase
     published_exactly = name.split("/")[0] in _PUBLISHED_EXACTLY
     return phrase + (", lossy JPEG copy, not the official pixels" if published_exactly else ", lossy JPEG records")
-
-
-def _says_jpeg(folder: Path, image_key: str) -> bool:
-    try:
-        features = files.read_json(folder / _FEATURES)["featuresDict"]["features"]
-        return features[image_key]["image"].get("encodingFormat") == "jpeg"
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
 
 
 def _damaged(folder: Path, problem: Exception) -> UserError:

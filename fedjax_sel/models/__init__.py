@@ -1,7 +1,8 @@
-"""Models by name, as pure functions of their parameters."""
+"""Models by name, as pure functions of their parameters, and the built-in networks."""
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -12,15 +13,187 @@ from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import core
 from fedjax_sel.models.blueprint import Blueprint, from_flax, from_functions, from_nnx
-from fedjax_sel.models.core import Draws, Model, Output, Params, Weights
-from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS
-from fedjax_sel.models.modules import zeros_of
-from fedjax_sel.models.zoo import CNN, MLP, CharLSTM, LeNet, Logistic, SmallCNN, resnet8, resnet18
+from fedjax_sel.models.core import Draws, Model, Output, Params, Weights, zeros_of
+from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS, Conv, Dense, Dropout
 
 __all__ = [
     "PLAIN", "TABLE", "Blueprint", "Draws", "Entry", "Model", "Output", "Params", "Weights", "from_flax",
     "from_functions", "from_nnx", "make", "make_plain", "names", "of_module",
 ]  # fmt: skip
+
+
+class CharLSTM(nn.Module):
+    """An embedding of 8, two LSTM layers of 256 units and a fully-connected layer (LEAF, Caldas et al. 2018).
+
+    The initialization is Flax's default, except that recurrent weights are Glorot-uniform as in TensorFlow's cell.
+    Flax's orthogonal initializer decomposes one matrix per gate, which can take minutes for several seeds on a CPU.
+    Like LEAF, the model predicts the character after the last position only, unless `every_position` is set.
+
+    P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias per gate, as
+    in TensorFlow's cell), and 20,560 in the last layer.
+    """
+
+    num_classes: int = 80
+    every_position: bool = False
+    features: int = 8
+    units: int = 256
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Map tokens, int32 [B, L], to logits of the next character, [B, C], or [B, L, C] for all positions."""
+        x: Any = nn.Embed(self.num_classes, self.features)(tokens)
+        for _ in range(2):
+            cell = nn.OptimizedLSTMCell(self.units, recurrent_kernel_init=nn.initializers.glorot_uniform())
+            x = nn.RNN(cell)(x)
+        return nn.Dense(self.num_classes)(x if self.every_position else x[:, -1])
+
+
+class CNN(nn.Module):
+    """FedCor's CIFAR-10 network: 3x3 convolutions 32-64-64, pooled after the first two, one hidden layer of 64."""
+
+    num_classes: int
+    dropout: float = 0.0
+    initializer: str = "pytorch"
+    precision: str = "float32"
+    convolution: str = DEFAULT_CONVOLUTION
+    convolutions: tuple[tuple[int, int, bool], ...] = ((32, 3, True), (64, 3, True), (64, 3, False))  # pooled or not
+    hidden: int = 64
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool = False) -> Output:
+        """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, hidden]."""
+        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
+        conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
+        x = images
+        for features, size, pooled in self.convolutions:
+            x = nn.relu(conv(features, size, pooled=pooled)(x))
+        first = dense(self.hidden)(x.reshape(x.shape[0], -1))
+        x = nn.relu(Dropout(self.dropout)(first, train))
+        return Output(dense(self.num_classes)(x), first)
+
+
+class SmallCNN(CNN):
+    """FL-DP3S's network: 5x5 convolutions 20-50, both pooled, one hidden layer of 500.
+
+    The paper does not specify it; this is flsim's network for MNIST.
+    """
+
+    convolutions: tuple[tuple[int, int, bool], ...] = ((20, 5, True), (50, 5, True))
+    hidden: int = 500
+
+
+class LeNet(nn.Module):
+    """LeNet-5 (LeCun et al. 1998, section II.B) with ReLU, max-pooling and Flax's default initialization.
+
+    Images smaller than 32 pixels per side are padded by two at each edge, as MNIST's are in the paper. P = 61,706 with
+    10 classes on 28x28x1 or 32x32x1, 62,006 on 32x32x3.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Map images [B, H, W, channels] to logits [B, C]; H and W are at least 12."""
+        padding = 2 if min(images.shape[1:3]) < 32 else 0
+        x = nn.relu(nn.Conv(6, (5, 5), padding=padding)(images))
+        x = nn.max_pool(x, (2, 2), (2, 2))
+        x = nn.relu(nn.Conv(16, (5, 5), padding="VALID")(x))
+        x = nn.max_pool(x, (2, 2), (2, 2))
+        x = x.reshape(x.shape[0], -1)
+        x = nn.relu(nn.Dense(84)(nn.relu(nn.Dense(120)(x))))
+        return nn.Dense(self.num_classes)(x)
+
+
+class Logistic(nn.Module):
+    """One fully-connected layer with Flax's default initialization.
+
+    P = inputs * C + C, which is 7,850 on 28x28 images of 10 classes.
+    """
+
+    num_classes: int
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Map inputs [B, ...] to logits [B, C]."""
+        return nn.Dense(self.num_classes)(inputs.reshape(inputs.shape[0], -1))
+
+
+class MLP(nn.Module):
+    """Fully-connected layers 64-30, with dropout before each ReLU as in FedCor's code."""
+
+    num_classes: int
+    dropout: float = 0.0
+    initializer: str = "pytorch"
+    precision: str = "float32"
+    hidden: tuple[int, ...] = (64, 30)
+
+    @nn.compact
+    def __call__(self, inputs: jax.Array, train: bool = False) -> Output:
+        """Map inputs [B, ...], such as images [B, H, W, channels], to logits [B, C] and the first layer [B, 64]."""
+        dense = partial(Dense, initializer=self.initializer, precision=self.precision)
+        x = first = dense(self.hidden[0])(inputs.reshape(inputs.shape[0], -1).astype(jnp.float32))
+        x = nn.relu(Dropout(self.dropout)(x, train))
+        for units in self.hidden[1:]:
+            x = nn.relu(Dropout(self.dropout)(dense(units)(x), train))
+        return Output(dense(self.num_classes)(x), first)
+
+
+# Residual networks for small images, with group normalization as is common in federated learning.
+#
+# The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
+# initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
+# clients with heterogeneous data (Hsieh et al. 2020).
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, which is a 1x1 convolution if the shape changes."""
+
+    features: int
+    stride: int
+    groups: int
+
+    @nn.compact
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Map [B, H, W, channels] to [B, H / stride, W / stride, features]."""
+        conv = partial(nn.Conv, self.features, use_bias=False)
+        y = nn.relu(nn.GroupNorm(self.groups)(conv((3, 3), strides=self.stride, padding=1)(x)))
+        y = nn.GroupNorm(self.groups)(conv((3, 3), padding=1)(y))
+        if x.shape != y.shape:
+            x = nn.GroupNorm(self.groups)(conv((1, 1), strides=self.stride)(x))
+        return nn.relu(x + y)
+
+
+class ResNet(nn.Module):
+    """A 3x3 stem, stages of residual blocks that each except the first halve the sides, and global average pooling."""
+
+    num_classes: int
+    features: tuple[int, ...]
+    blocks: int
+    groups: int
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Map images [B, H, W, channels] to logits [B, C]."""
+        x = nn.Conv(self.features[0], (3, 3), padding=1, use_bias=False)(images)
+        x = nn.relu(nn.GroupNorm(self.groups)(x))
+        for stage, features in enumerate(self.features):
+            for block in range(self.blocks):
+                x = ResidualBlock(features, 2 if stage > 0 and block == 0 else 1, self.groups)(x)
+        return nn.Dense(self.num_classes)(x.mean((1, 2)))
+
+
+def resnet8(num_classes: int) -> ResNet:
+    """Return a ResNet with three stages of one block, 16-32-64 channels and 8 groups.
+
+    P = 78,042 with 10 classes on color images, 77,754 on gray images.
+    """
+    return ResNet(num_classes, (16, 32, 64), blocks=1, groups=8)
+
+
+def resnet18(num_classes: int) -> ResNet:
+    """Return the ResNet-18 for CIFAR: a 3x3 stem without pooling, four stages of two blocks, 64-128-256-512 channels.
+
+    It has 32 groups. P = 11,173,962 with 10 classes on color images, 11,220,132 with 100 classes.
+    """
+    return ResNet(num_classes, (64, 128, 256, 512), blocks=2, groups=32)
 
 
 _CHANNELS = (1, 3)

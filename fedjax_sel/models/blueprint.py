@@ -13,9 +13,8 @@ from flax import nnx
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import core
-from fedjax_sel.models.core import Model, Output, Weights
+from fedjax_sel.models.core import Flags, Model, Output, PureModule, Weights, zeros_of
 from fedjax_sel.models.linen import from_linen
-from fedjax_sel.models.modules import Flags, PureModule, zeros_of
 from fedjax_sel.models.nnx import from_nnx as from_nnx_module
 
 CPU_BLOCK = 100  # examples per evaluation on a CPU core

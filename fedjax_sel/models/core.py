@@ -1,6 +1,8 @@
-"""Model weights, outputs, output layers, and the precision of matrix products."""
+"""Shared types: weights, outputs and models, modules as pure functions, and the precision of matrix products."""
 
-from collections.abc import Callable
+import inspect
+import zlib
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +11,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from fedjax_sel.core import jax_settings
+from fedjax_sel.errors import UserError
 
 
 class Weights(NamedTuple):
@@ -165,3 +168,131 @@ class Model(NamedTuple):
     def size(self) -> int:
         """Number of values in one transfer of the model, P + carried."""
         return self.num_params + self.num_carried
+
+
+# The simulator's interface of a neural network, independent of its library.
+#
+# A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
+# as the running averages of batch normalization. Both are pytrees of arrays.
+
+Arrays = Any  # a pytree of arrays
+Apply = Callable[[Arrays, Arrays, Any, jax.Array | None, bool], tuple[Any, Arrays]]
+"""(trained, carried, inputs [B, ...], key or None, train) -> (output, carried). `train` is static.
+
+In evaluation the key is None, and `carried` is returned unchanged.
+"""
+
+
+class PureModule(NamedTuple):
+    """A module as pure functions.
+
+    Attributes:
+        init: key -> (trained, carried).
+        apply: forward pass, see `Apply`.
+        apply_with_layer: path of a layer, or None for the first fully-connected layer -> an `Apply` whose output is
+            (output, layer output). Raises a UserError for a missing layer before anything is compiled.
+    """
+
+    init: Callable[[jax.Array], tuple[Arrays, Arrays]]
+    apply: Apply
+    apply_with_layer: Callable[[str | None], Apply]
+
+
+def stream_key(key: jax.Array, name: str) -> jax.Array:
+    """Return the key of a random stream, which depends on the stream's name but not on other streams."""
+    return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+def shapes_of(arrays: Any) -> Any:
+    """Return the shapes and dtypes of a pytree."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), arrays)
+
+
+def zeros_of(shapes: Any) -> Any:
+    """Return a pytree of zeros with given shapes and dtypes."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:
+    """Return, for each array of a pytree, whether a function of given argument shapes leaves it unchanged.
+
+    The test inspects the jaxpr. Arrays that pass through a nested jaxpr count as changed.
+    """
+    jaxpr = jax.make_jaxpr(change)(shapes).jaxpr
+    alone = [after is before for after, before in zip(jaxpr.outvars, jaxpr.invars)]
+    return jax.tree.unflatten(jax.tree.structure(shapes), alone)
+
+
+Flags = Mapping[str, tuple[Any, Any]]
+"""(value in training, value in evaluation) of each flag, by name."""
+
+KNOWN: Flags = {
+    "train": (True, False), "training": (True, False), "is_training": (True, False),
+    "deterministic": (False, True), "use_running_average": (False, True),
+}  # fmt: skip
+"""Training flags that are recognized by their name."""
+
+
+def flag_values(flags: Flags, train: bool) -> dict[str, Any]:
+    """Return the values of flags in training or in evaluation."""
+    return {name: in_training if train else otherwise for name, (in_training, otherwise) in flags.items()}
+
+
+def find_training_flags(
+    call: Callable, attributes: Mapping[str, Any], name: str, named: Flags | None
+) -> tuple[Flags, Flags]:
+    """Return the training flags that are arguments of a bound `__call__`, and those that are attributes of the module.
+
+    The flags come from KNOWN or from the user; a user's flags must all exist.
+    """
+    parameters = list(inspect.signature(call).parameters.values())
+    if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise UserError(f"model: {name}.__call__ takes no inputs; give it one positional parameter for a batch of them")
+    flags = KNOWN if named is None else named
+    if not isinstance(flags, Mapping) or not all(isinstance(v, tuple) and len(v) == 2 for v in flags.values()):
+        raise UserError(
+            f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
+            "{'mode': ('train', 'eval')}"
+        )
+    arguments, takes_any = {}, False
+    for parameter in parameters[1:]:
+        if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            takes_any |= parameter.kind is inspect.Parameter.VAR_KEYWORD
+        elif parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            arguments[parameter.name] = flags[parameter.name]
+        elif parameter.default is inspect.Parameter.empty:
+            raise UserError(
+                f"model: {name}.__call__ requires an argument {parameter.name!r}; give it a default, or, if it is a "
+                f"training flag, {_REMEDY}"
+            )
+    own = {key: flags[key] for key in flags if key in attributes and key not in arguments}
+    if named is None:
+        return arguments, {key: own[key] for key in own if isinstance(attributes[key], bool | None)}
+    others = {key: flags[key] for key in flags if key not in own and key not in arguments}
+    if others and not takes_any:
+        raise UserError(
+            f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name only "
+            "existing ones"
+        )
+    return {**arguments, **others}, own
+
+
+def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:
+    """Reject a module whose training pass leaves batch statistics or dropout unused, due to an unknown flag.
+
+    `frozen` marks the batch statistics that a training pass leaves unchanged; `silent` marks the Dropout layers with a
+    nonzero rate that draw nothing.
+    """
+    if any(silent) or (frozen and all(frozen)):
+        problem = "has an inactive Dropout layer" if any(silent) else "has batch statistics that do not change"
+        given = " and ".join(f"{key}={value!r}" for key, value in flag_values(flags, True).items())
+        raise UserError(
+            f"model: {name} {problem} in a training pass{' with ' if given else ''}{given}; for a flag of its "
+            f"__call__, {_REMEDY}; if this is intended, pass training_flags={dict(flags)}, which disables this check"
+        )
+
+
+_REMEDY = (
+    f"use one of the names {', '.join(KNOWN)}, or pass training_flags={{'name': (in training, in evaluation)}} to "
+    "models.from_flax(...) or models.from_nnx(...)"
+)

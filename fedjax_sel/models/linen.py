@@ -11,17 +11,9 @@ from flax import errors
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import modules
-from fedjax_sel.models.modules import (
-    Apply,
-    Flags,
-    PureModule,
-    faster_convolutions,
-    left_alone,
-    shapes_of,
-    stream_key,
-    zeros_of,
-)  # fmt: skip
+from fedjax_sel.models import core
+from fedjax_sel.models.core import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.layers import faster_convolutions
 
 # The output of one layer inside an unmodified `flax.linen` module, by a path such as `Dense_0` or `block_1/Conv_2`.
 #
@@ -95,12 +87,12 @@ def from_linen(
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
-    call_flags, own_flags = modules.find_training_flags(module.__call__, fields, name, training_flags)
+    call_flags, own_flags = core.find_training_flags(module.__call__, fields, name, training_flags)
     if call_flags and training_flags is None:
         own_flags = {}  # Flax's layers have both, and reject a flag that is set twice
 
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
-        return module.clone(**modules.flag_values(own_flags, train)), modules.flag_values(call_flags, train)
+        return module.clone(**core.flag_values(own_flags, train)), core.flag_values(call_flags, train)
 
     def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
         def init(key: jax.Array) -> tuple[Any, Any]:
@@ -218,7 +210,7 @@ def _check_that_it_trains(
         return {collection: updated.get(collection, value) for collection, value in carried.items()}
 
     frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
-    modules.check_that_it_trains(name, flags, frozen, without_draws)
+    core.check_that_it_trains(name, flags, frozen, without_draws)
 
 
 def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:

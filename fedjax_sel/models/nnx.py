@@ -11,8 +11,9 @@ from flax import nnx
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import linen, modules
-from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, make_faster, shapes_of, stream_key, zeros_of
+from fedjax_sel.models import core, linen
+from fedjax_sel.models.core import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
+from fedjax_sel.models.layers import make_faster
 
 # The output of one layer inside an unmodified NNX module, by a path such as `fc1` or `blocks/0/conv`.
 #
@@ -141,7 +142,7 @@ def from_nnx(
     abstract = nnx.eval_shape(lambda: make(jax_settings.key(0)))
     name, example = type(abstract).__name__, shapes_of(inputs)
     held = {key: value for node in _modules(abstract) for key, value in vars(node).items()}
-    flags, attributes = modules.find_training_flags(abstract.__call__, held, name, training_flags)
+    flags, attributes = core.find_training_flags(abstract.__call__, held, name, training_flags)
     statistics = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths
     has_dropout = any(isinstance(node, nnx.Dropout) and 0 < node.rate < 1 for node in _modules(abstract))
     if fast_convolutions:
@@ -171,11 +172,11 @@ def from_nnx(
         kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
         for node in _modules(merged):
-            for attribute, value in modules.flag_values(attributes, train).items():
+            for attribute, value in core.flag_values(attributes, train).items():
                 if attribute in vars(node):
                     setattr(node, attribute, value)
         watched = watch(merged)
-        output = merged(inputs, **modules.flag_values(flags, train))
+        output = merged(inputs, **core.flag_values(flags, train))
         _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
         drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
         if jax.tree.structure(updated) != carried_layout.structure:
@@ -197,7 +198,7 @@ def from_nnx(
         alone = left_alone(partial(one_pass, True), carried)
         frozen = [_at(alone, path) for path in statistics]
         own_flags = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
-        modules.check_that_it_trains(name, own_flags, frozen, [has_dropout and not drawn[True]])
+        core.check_that_it_trains(name, own_flags, frozen, [has_dropout and not drawn[True]])
     if drawn[False]:
         raise UserError(
             f"model: {name} draws random numbers in evaluation, which must not be random; give its __call__ a flag "

@@ -12,8 +12,8 @@ from flax import nnx
 from jax import lax
 
 from fedjax_sel.models import layers
+from fedjax_sel.models.layers import convolve, faster_convolutions
 from fedjax_sel.models.linen import from_linen
-from fedjax_sel.models.modules import convolve, faster_convolutions
 from fedjax_sel.models.nnx import from_nnx
 
 KEY = jax.random.key(3)

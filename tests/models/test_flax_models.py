@@ -11,8 +11,8 @@ import pytest
 from flax import nnx
 
 from fedjax_sel import models
+from fedjax_sel.models import CharLSTM, LeNet, Logistic, ResNet, resnet8, resnet18
 from fedjax_sel.models.linen import from_linen
-from fedjax_sel.models.zoo import CharLSTM, LeNet, Logistic, ResNet, resnet8, resnet18
 
 KEY = jax.random.key(3)
 

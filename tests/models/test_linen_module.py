@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel.errors import UserError
+from fedjax_sel.models.core import stream_key
 from fedjax_sel.models.linen import from_linen
-from fedjax_sel.models.modules import stream_key
 
 X = jax.random.normal(jax.random.key(7), (6, 5))
 KEY = jax.random.key(3)

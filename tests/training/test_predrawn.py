@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel import models
-from fedjax_sel.models.zoo import MLP
+from fedjax_sel.models import MLP
 from fedjax_sel.training import client, schedule
 
 BATCH, STEPS = 5, 4

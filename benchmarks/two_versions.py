@@ -2,8 +2,6 @@
 
     git worktree add ../before COMMIT
     python benchmarks/two_versions.py ../before             writes results/two_versions.json
-    python benchmarks/two_versions.py . --timing tiers --out results/timing_speed.json
-                                                            the cost of the simulated clock
 
 Each case of `rounds_per_second.py` runs in its own process, alternately with the other checkout and this one. The ratio
 is this version's seed-rounds per second over the other's, in adjacent turns; reported are median, smallest and largest.
@@ -42,22 +40,17 @@ def main() -> None:
         "--algos", nargs="+", metavar="NAME", choices=[algo for _, algo, _ in CASES],
         default=[algo for _, algo, _ in CASES], help="strategies whose case runs (default: all)",
     )  # fmt: skip
-    parser.add_argument("--timing", metavar="LAW", help="simulate time with this law, in this version only")
     parser.add_argument("--out", type=Path, default=Path("results/two_versions.json"), help="JSON file to write")
     arguments = parser.parse_args()
-    own = {} if arguments.timing is None else {"timing": arguments.timing}
     cases = []
     for preset, algo, seeds in (case for case in CASES if case[1] in arguments.algos):
         case = {"preset": preset, "seeds": seeds, "evaluate": False, "algo": algo, "precision": "float32"}
         turns = [
-            [
-                timed(checkout, case | {"chunks": arguments.chunks} | more)
-                for checkout, more in ((arguments.other, {}), (reports.ROOT, own))
-            ]
+            [timed(checkout, case | {"chunks": arguments.chunks}) for checkout in (arguments.other, reports.ROOT)]
             for _ in range(arguments.turns)
         ]
-        same = program_of(arguments.other, case) == program_of(reports.ROOT, case | own)
-        cases.append(case | own | {"same_program": same} | compared(turns))
+        same = program_of(arguments.other, case) == program_of(reports.ROOT, case)
+        cases.append(case | {"same_program": same} | compared(turns))
         print(describe(cases[-1]), flush=True)
     head = reports.head(["CHECKOUT", *(one for one in sys.argv[1:] if one != str(arguments.other))])
     reports.write(arguments.out, head | {"other": reports.commit(arguments.other), "cases": cases})

@@ -312,6 +312,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "benchmarks/absence_answers.py": "--seeds 2 --rounds 2 --out OUT",
     "benchmarks/beside_papers.py": "",
     "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 32 --out OUT",  # of which 30 before a checkpoint
+    "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
     "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
     "benchmarks/pools.py": f"{TINY} --num-clients 20 --pools 12 --rounds 2 --out OUT",
     "benchmarks/profile_round.py": f"{FAST} --chunk 1 --out OUT",
@@ -332,6 +333,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "tools/tables.py": "",
 }
 SMALLER = {  # what the command line leaves as it is
+    "benchmarks/clock_cost.py": {"CASES": (("fedcor/fmnist-2spc", "random"),)},
     "benchmarks/two_versions.py": {"CASES": (("fedcor/fmnist-2spc", "random", 1),)},
     "benchmarks/wide.py": {"LAYERS": ((2048, 512),), "BATCHES": (4,), "STEPS": 2, "TURNS": 1},
 }

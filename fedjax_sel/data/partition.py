@@ -568,7 +568,7 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
         raise UserError(
-            f"labels: scheme {scheme!r} needs one integer per example, not {found}: choose "
+            f"labels must be a list of integers for scheme {scheme!r}, not {found}: choose "
             f"{' or '.join(WITHOUT_LABELS)}, or make a partition with Partition.from_indices"
         )
     return labels

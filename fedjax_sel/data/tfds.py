@@ -55,10 +55,7 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the contents of dataset_info.json."""
-    try:
-        content = files.read_json(folder / _INFO)
-    except (OSError, ValueError) as problem:
-        raise UserError(f"{folder / _INFO} is damaged ({problem}): prepare the data set again") from problem
+    content = _read(folder / _INFO)
     if not isinstance(content, dict):
         raise UserError(f"{folder / _INFO} is damaged (not a JSON object): prepare the data set again")
     return content
@@ -81,8 +78,7 @@ def fingerprint(folder: Path) -> str:
     hashed. Sizes alone would not suffice, because they are multiples of 64 KiB.
     """
     digest = hashlib.sha256()
-    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    for path in files:
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
         with path.open("rb") as file:
             if path.suffix == ".json":
                 digest.update(f"{path.name}\n".encode() + hashlib.sha256(file.read()).digest())
@@ -99,11 +95,10 @@ def fingerprint(folder: Path) -> str:
 def listing(data_dir: Path) -> list[str]:
     """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder."""
     try:
-        found = {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/{_INFO}")}
-        found |= {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/*/{_INFO}")}
+        paths = [*data_dir.glob(f"*/*/{_INFO}"), *data_dir.glob(f"*/*/*/{_INFO}")]
     except OSError:
         return []
-    return sorted(found)
+    return sorted(path.parent.parent.relative_to(data_dir).as_posix() for path in paths)
 
 
 def _versions(base: Path) -> list[Path]:
@@ -129,15 +124,14 @@ _TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHAR
 
 def check(folder: Path) -> None:
     """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
-    info = _read(folder / _INFO)
-    if isinstance(info, dict):  # TFDS reports other types as errors
-        _check_classes(folder / _INFO, info.get("features"))
-        for path in _records(folder / _INFO, info):
-            if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise UserError(
-                    f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
-                    "again, and do not use a folder that you do not trust"
-                )
+    info = read_info(folder)
+    _check_classes(folder / _INFO, info.get("features"))
+    for path in _records(folder / _INFO, info):
+        if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise UserError(
+                f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
+                "again, and do not use a folder that you do not trust"
+            )
     _check_classes(folder / _FEATURES, _read(folder / _FEATURES))
 
 
@@ -240,13 +234,10 @@ def read(folder: Path, name: str) -> Dataset:
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
-            shards = {
-                split: [
-                    (Path(str(path)), int(length))
-                    for path, length in zip(info.filepaths, info.shard_lengths, strict=True)
-                ]
-                for split, info in ((split, builder.info.splits[split]) for split in builder.info.splits)
-            }
+            shards = {}
+            for split, info in builder.info.splits.items():
+                lengths = map(int, info.shard_lengths)
+                shards[split] = [(Path(str(path)), n) for path, n in zip(info.filepaths, lengths, strict=True)]
         except UserError:
             raise
         except Exception as problem:
@@ -373,10 +364,9 @@ def _damaged(folder: Path, problem: Exception) -> UserError:
 
 
 def _unavailable(problem: Exception) -> UnavailableError:
+    reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         reason = f"{problem.name.partition('.')[0]} is not installed"
-    else:
-        reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
     return UnavailableError(
         "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
         f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal once the work has taken a second.
+    """Show a progress bar on a terminal once the work has taken a second; yield ``advance(steps)``.
 
-    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples, or bytes.
+    `total` counts steps, such as examples, or bytes.
     """
     started, shown, done = time.monotonic(), None, 0
 
@@ -86,12 +86,10 @@ _CIFAR_SHAPE = (3, 32, 32)
 
 
 class _Cifar(NamedTuple):
-    """An archive of the CIFAR family: its batches, and the number of labels before each image (the last is used)."""
-
     archive: str
-    train: tuple[str, ...]
+    train: tuple[str, ...]  # batches
     test: str
-    labels: int
+    labels: int  # number before each image, of which the last is used
     num_classes: int
 
 
@@ -137,16 +135,13 @@ def fingerprint(dataset: str) -> str:
 
 def parse(dataset: str, folder: Path) -> Dataset:
     """Parse a folder of official files; raise ValueError for invalid contents."""
-    num_classes = 10
-    if dataset in _CIFARS:
-        kind = _CIFARS[dataset]
+    if kind := _CIFARS.get(dataset):
         num_classes = kind.num_classes
-        arrays = _parse_cifar(kind, (folder / kind.archive).read_bytes())
+        pairs = _parse_cifar(kind, (folder / kind.archive).read_bytes())
     else:
-        names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
-        arrays = tuple(_parse_idx(folder / name) for name in names)
-        arrays = (arrays[0][..., None], arrays[1], arrays[2][..., None], arrays[3])
-    pairs = (arrays[:2], arrays[2:])
+        num_classes = 10
+        names = ((_TRAIN_IMAGES, _TRAIN_LABELS), (_TEST_IMAGES, _TEST_LABELS))
+        pairs = [(_parse_idx(folder / images)[..., None], _parse_idx(folder / labels)) for images, labels in names]
     for images, labels in pairs:
         if images.ndim != 4 or labels.shape != images.shape[:1] or (labels >= num_classes).any():
             raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
@@ -165,7 +160,7 @@ def _parse_idx(path: Path) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
 
 
-def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _parse_cifar(kind: _Cifar, archive: bytes) -> list[tuple[np.ndarray, np.ndarray]]:
     """Parse CIFAR binary: rows of one byte per label and 3 x 32 x 32 pixels, red first."""
     batches = {}
     # Members are read into memory by base name. Nothing is extracted, so paths in the archive are harmless.
@@ -177,18 +172,17 @@ def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, 
                 assert content is not None, "a regular file has contents"
                 batches[base] = content.read()
     row = kind.labels + math.prod(_CIFAR_SHAPE)
-    arrays = []
+    pairs = []
     for names in (kind.train, (kind.test,)):
         if any(not batches.get(name) or len(batches[name]) % row for name in names):
             raise ValueError(f"{kind.archive} lacks a whole {' or '.join(names)}")
         rows = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, row)
         images = np.ascontiguousarray(rows[:, kind.labels :].reshape(-1, *_CIFAR_SHAPE).transpose(0, 2, 3, 1))
-        arrays += [images, rows[:, kind.labels - 1]]
-    return tuple(arrays)
+        pairs.append((images, rows[:, kind.labels - 1]))
+    return pairs
 
 
-# Limits for connecting (name lookup, socket and headers) and for each wait for more bytes. Offline users get an error
-# within 15 seconds, since the first failed file ends the download.
+# Limits for connecting (name lookup, socket and headers) and for each wait for more bytes.
 CONNECT_SECONDS = 7.0
 STALL_SECONDS = 7.0
 
@@ -260,7 +254,6 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
     try:
         digest, received = hashlib.sha256(), 0
         with temporary.open("xb") as out, _open(address) as response:
-            # Stops beyond the registered size, since a longer file is not the official one.
             while received <= file.num_bytes and (chunk := response.read1(_CHUNK_BYTES)):
                 out.write(chunk)
                 digest.update(chunk)
@@ -281,8 +274,7 @@ def _download(file: RemoteFile, address: str, folder: Path, advance: Callable[[i
 def _open(address: str) -> Any:
     """Open an address within ``CONNECT_SECONDS``, including name lookup and redirects.
 
-    A socket's timeout does not cover the lookup of the host's name, which can hang for much longer. The connection is
-    therefore opened in a thread, which is abandoned after the limit.
+    A socket's timeout does not cover the lookup of the host's name, so a thread connects and is abandoned at the limit.
     """
     outcome: queue.SimpleQueue[Any] = queue.SimpleQueue()
 

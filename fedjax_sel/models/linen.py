@@ -12,16 +12,7 @@ from flax import errors
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import modules
-from fedjax_sel.models.modules import (
-    Apply,
-    Flags,
-    PureModule,
-    faster_convolutions,
-    left_alone,
-    shapes_of,
-    stream_key,
-    zeros_of,
-)  # fmt: skip
+from fedjax_sel.models.modules import Apply, Flags, PureModule, left_alone, shapes_of, stream_key, zeros_of
 
 # The output of one layer inside an unmodified `flax.linen` module, by a path such as `Dense_0` or `block_1/Conv_2`.
 #
@@ -108,7 +99,7 @@ def from_linen(
             # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
             # axes (devices share clients).
             no_mesh = jax.sharding.AbstractMesh((), ())
-            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
+            with modules.faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
                 variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
             trained = variables.pop("params", {})
             return trained, {key: value for key, value in variables.items() if key != COLLECTION}
@@ -119,7 +110,7 @@ def from_linen(
         clone, flags = mode(train)
         captured = {} if layer is None else {"capture_intermediates": layer}
         mutable = [*carried, *([] if layer is None else [COLLECTION])]
-        with faster_convolutions(fast_convolutions):
+        with modules.faster_convolutions(fast_convolutions):
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
     def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
@@ -228,9 +219,7 @@ def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
 def _check_carried(before: Any, after: Any, name: str) -> None:
     """Reject a module whose collections change their shapes, since a loop over steps cannot carry them."""
     for collection, value in after.items():
-        if jax.tree.structure(value) != jax.tree.structure(before[collection]) or shapes_of(value) != shapes_of(
-            before[collection]
-        ):
+        if shapes_of(value) != shapes_of(before[collection]):
             raise UserError(
                 f"model: a training pass of {name} changes the shape of its collection {collection!r}, but steps must "
                 "preserve shapes; create the whole collection in the first call"

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import operator
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -16,14 +17,12 @@ from jax import lax
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import layers
 
-# The simulator's interface of a neural network, independent of its library.
-#
-# A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
-# as the running averages of batch normalization. Both are pytrees of arrays.
+# The simulator's interface of a neural network, independent of its library. Training passes update its state `carried`,
+# such as the running averages of batch normalization, without a gradient.
 
 Arrays = Any  # a pytree of arrays
 Apply = Callable[[Arrays, Arrays, Any, jax.Array | None, bool], tuple[Any, Arrays]]
-"""(trained, carried, inputs [B, ...], key or None, train) -> (output, carried). `train` is static.
+"""(trained, carried, inputs [B, ...], key, train) -> (output, carried). `train` is static.
 
 In evaluation the key is None, and `carried` is returned unchanged.
 """
@@ -62,7 +61,7 @@ def zeros_of(shapes: Any) -> Any:
 def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:
     """Return, for each array of a pytree, whether a function of given argument shapes leaves it unchanged.
 
-    The test inspects the jaxpr. Arrays that pass through a nested jaxpr count as changed.
+    Arrays that pass through a nested jaxpr count as changed.
     """
     jaxpr = jax.make_jaxpr(change)(shapes).jaxpr
     alone = [after is before for after, before in zip(jaxpr.outvars, jaxpr.invars)]
@@ -197,9 +196,7 @@ def convolve(
     if plain:
         pads = lax.padtype_to_pads(inputs.shape[1:-1], reach, strides, padding) if isinstance(padding, str) else padding
         padded = [size + sum(pad) for size, pad in zip(inputs.shape[1:-1], pads)]
-        plain = (
-            all(size >= needed for size, needed in zip(padded, reach)) and inputs.size > 0 and min(map(min, pads)) >= 0
-        )
+        plain = inputs.size > 0 and min(map(min, pads)) >= 0 and all(map(operator.ge, padded, reach))
     if not plain:
         return lax.conv_general_dilated(
             inputs, kernel, strides, padding, lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation,

@@ -116,7 +116,7 @@ def find(parent: Path, name: str) -> list[Path]:
         return []
     # "name--config-fingerprint" starts with "name-" too, but is another data set.
     candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
-    if os.path.isfile(parent / _MANIFEST) and (parent.name.startswith(prefix) or _names(parent, name)):
+    if os.path.isfile(parent / _MANIFEST) and parent.name.startswith(prefix):
         candidates.append(parent)
 
     def rank(copy: Path) -> tuple[bool, float]:
@@ -246,10 +246,3 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
             with temporary_folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
                 copy.rename(aside / "damaged")
     raise OSError(f"{copy} could not be replaced")
-
-
-def _names(copy: Path, name: str) -> bool:
-    try:
-        return files.read_json(copy / _MANIFEST).get("name") == name
-    except (OSError, ValueError, AttributeError):
-        return False

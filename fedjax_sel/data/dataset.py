@@ -359,27 +359,6 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
             raise UserError(f"{part}: {len(tensors)} tensors are not a pair; give a TensorDataset(inputs, targets)")
         inputs, targets = (as_array(part, tensor, False) for tensor in tensors)
         return (channels_last(inputs, 4) if channels_first else inputs), targets
-    return stacked(part, _items(part, dataset, channels_first))
-
-
-def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets, or `Subset`s of them, number their classes alike."""
-    names = []
-    for dataset in (train, test):
-        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
-            dataset = dataset.dataset
-        names.append(getattr(dataset, "classes", None))
-    _check_alike("the classes", names, "number the classes of both alike")
-
-
-def _check_alike(what: str, names: list[Any], advice: str) -> None:
-    train, test = names
-    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
-        one, other = (shown(", ".join(map(str, own))) for own in names)
-        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
-
-
-def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tree]]:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise UserError(
             f"{part}: a {type(dataset).__name__} has no __len__ and __getitem__; give a map-style data set (such as a "
@@ -397,7 +376,24 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
         items.append((torch_arrays(name, item[0], True, channels_first), torch_arrays(name, item[1], False)))
     if not items:
         raise UserError(f"{part}: the data set is empty; give at least one example")
-    return items
+    return stacked(part, items)
+
+
+def check_classes(train: Any, test: Any) -> None:
+    """Check that two data sets, or `Subset`s of them, number their classes alike."""
+    names = []
+    for dataset in (train, test):
+        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+            dataset = dataset.dataset
+        names.append(getattr(dataset, "classes", None))
+    _check_alike("the classes", names, "number the classes of both alike")
+
+
+def _check_alike(what: str, names: list[Any], advice: str) -> None:
+    train, test = names
+    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
+        one, other = (shown(", ".join(map(str, own))) for own in names)
+        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
 
 
 def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:

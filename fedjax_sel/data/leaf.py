@@ -131,10 +131,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
         form = value.strip()
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError as problem:
-        raise UserError(f"data set 'leaf': {name}: there is no such home folder; give the absolute path") from problem
+    folder = Path(os.path.expanduser(name))
     return (folder if parent is None else parent / folder), form
 
 

@@ -213,7 +213,7 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf:{there}", r"test has no \.json files"),
         ("leaf:{there},target=sequence", "no option 'target': did you mean 'targets'"),
         ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
-        ("leaf:~nobody-of-that-name/x", "no such home folder"),
+        ("leaf:~nobody-of-that-name/x", "cannot be read"),
         ("leef:{there}", "only 'synthetic' and 'leaf' have options"),
         ("digits:{there}", "only 'synthetic' and 'leaf' have options"),
     ],

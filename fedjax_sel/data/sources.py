@@ -105,19 +105,15 @@ def _check_size(chosen: dict[str, int]) -> None:
     images = chosen["train_size"] + chosen["test_size"]
     drawn = min(_CHUNK_EXAMPLES, max(chosen["train_size"], chosen["test_size"])) + chosen["num_classes"]
     needed = images * (pixels + 8) + 12 * drawn * pixels + 24 * chosen["num_writers"]
-    if needed > (available := _memory()):
+    try:
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not reported by this system
+        return
+    if needed > available:
         raise UserError(
             f"data set 'synthetic' of these sizes would need about {needed / 1e9:,.4g} GB of memory, but this machine "
             f"has {available / 1e9:,.4g}: lower the sizes"
         )
-
-
-def _memory() -> int:
-    """Return the bytes of main memory, or a terabyte where the system does not report them."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return 2**40
 
 
 def _parse_options(options: str) -> dict[str, int]:

@@ -37,12 +37,11 @@ def find(data_dir: Path, name: str) -> Path | None:
         return None
     versions = _versions(base)
     if not versions and "/" not in name:
-        configs = sorted(entry.name for entry in base.iterdir() if entry.is_dir() and _versions(entry))
+        configs = sorted(entry for entry in base.iterdir() if entry.is_dir() and _versions(entry))
         if len(configs) > 1:
-            choices = ", ".join(f"{name}/{config}" for config in configs)
+            choices = ", ".join(f"{name}/{config.name}" for config in configs)
             raise UserError(f"data set {name!r} in {data_dir} has several configurations: name one of {choices}")
-        if configs:
-            versions = _versions(base / configs[0])
+        versions = [version for config in configs for version in _versions(config)]
     if not versions:
         if any("incomplete" in entry.name for entry in base.rglob("*")):
             raise UserError(f"{base} was not fully prepared: delete it and prepare {name!r} again")
@@ -263,8 +262,6 @@ def _check_shards(shards: list[tuple[Path, int]]) -> None:
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
     for path, length in shards:
-        if not path.is_file():
-            raise UserError(f"{path} is missing, so the folder is damaged or incomplete: prepare the data set again")
         try:
             reader = array_record_module.ArrayRecordReader(str(path))
             found = reader.num_records()

@@ -193,14 +193,9 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
             if _describe(path) != expected:
                 raise DamagedCopyError(f"{path} does not match the SHA-256 in its manifest")
             arrays[array] = files.read_array(path, expected["bytes"], mapped=array.endswith("images"))
-        return Dataset(
-            name=manifest["name"],
-            num_classes=manifest["num_classes"],
-            mean=None if manifest["mean"] is None else tuple(manifest["mean"]),
-            std=None if manifest["std"] is None else tuple(manifest["std"]),
-            source=manifest["source"],
-            **arrays,
-        )
+        mean, std = (None if manifest[key] is None else tuple(manifest[key]) for key in ("mean", "std"))
+        about = {key: manifest[key] for key in ("name", "num_classes", "source")}
+        return Dataset(**about, **arrays, mean=mean, std=std)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
 

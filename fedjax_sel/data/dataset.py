@@ -282,7 +282,7 @@ class Dataset:
         ]
         of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
         client_ids = None if client_column is None else parts[0][client_column]
-        if num_classes is None and isinstance(targets, str) and not _is_transformed(train):
+        if num_classes is None and isinstance(targets, str) and train.format["type"] != "custom":
             num_classes = getattr(train.features[targets], "num_classes", None)
         return cls.from_arrays(train=of_train, test=of_test, client_ids=client_ids, num_classes=num_classes, name=name)
 
@@ -427,7 +427,7 @@ def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
 
 # Data sets of Hugging Face.
 def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels_first: bool) -> Mapping[str, Any]:
-    transformed = _is_transformed(split)
+    transformed = split.format["type"] == "custom"
     try:
         names = list(split[0]) if transformed else split.column_names
         for column in columns:
@@ -454,10 +454,6 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
             f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set"
         ) from problem
     return arrays
-
-
-def _is_transformed(split: Any) -> bool:
-    return split.format["type"] == "custom"
 
 
 def _check_classes(column: str, train: Any, test: Any) -> None:

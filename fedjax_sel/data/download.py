@@ -21,16 +21,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 
 @contextlib.contextmanager
@@ -45,7 +42,15 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
         nonlocal shown, done
         done += steps
         if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
-            shown = _start(title, total, in_bytes)
+            from rich import progress  # deferred, since the import takes 0.1 s
+            from rich.console import Console
+
+            amount = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()
+            text = progress.TextColumn("{task.description}")
+            columns = (text, progress.BarColumn(), amount, progress.TimeRemainingColumn())
+            shown = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+            shown.add_task(title, total=total)
+            shown.start()
         if shown is not None:
             shown.update(shown.task_ids[0], completed=done)
 
@@ -54,18 +59,6 @@ def bar(title: str, total: int, *, in_bytes: bool = False) -> Iterator[Callable[
     finally:
         if shown is not None:
             shown.stop()
-
-
-def _start(title: str, total: int, in_bytes: bool) -> Progress:
-    from rich import progress  # deferred, since the import takes 0.1 s
-    from rich.console import Console
-
-    amount = progress.DownloadColumn() if in_bytes else progress.MofNCompleteColumn()
-    columns = (progress.TextColumn("{task.description}"), progress.BarColumn(), amount, progress.TimeRemainingColumn())
-    shown = progress.Progress(*columns, console=Console(stderr=True), transient=True)
-    shown.add_task(title, total=total)
-    shown.start()
-    return shown
 
 
 class RemoteFile(NamedTuple):

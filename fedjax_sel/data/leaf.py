@@ -103,13 +103,9 @@ def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
                 f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
             )
         test = _split(paths["test"], train.kind, advance)
-    dataset = Dataset.from_arrays(
-        train=_pair(train, form),
-        test=_pair(test, form),
-        client_ids=train.users,
-        num_classes=train.kind.num_classes if form == "next" else 0,
-        name=_NAME,
-    )
+    pairs = {"train": _pair(train, form), "test": _pair(test, form)}
+    num_classes = train.kind.num_classes if form == "next" else 0
+    dataset = Dataset.from_arrays(**pairs, client_ids=train.users, num_classes=num_classes, name=_NAME)
     return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}")
 
 

@@ -488,8 +488,7 @@ class Partition:
     def from_indices(cls, indices: Sequence[Any], num_examples: int) -> Partition:
         """Make a partition from lists of positions.
 
-        Clients may share examples, and examples may remain unassigned. The held-out examples and the order of training
-        are still drawn at random.
+        Clients may share examples, and examples may remain unassigned.
 
         Args:
             indices: per client, the positions of its examples in the training set; their order is kept.

@@ -16,15 +16,7 @@ from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192
-_SYNTHETIC_DEFAULTS: dict[str, int] = {
-    "train_size": 2000,
-    "test_size": 500,
-    "num_classes": 10,
-    "image_size": 8,
-    "channels": 1,
-    "num_writers": 0,
-    "seed": 0,
-}
+_DEFAULTS = dict(train_size=2000, test_size=500, num_classes=10, image_size=8, channels=1, num_writers=0, seed=0)
 # Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
 # learns the task in a few rounds but not in one step.
 _SYNTHETIC_MEAN_STD = 24.0
@@ -117,7 +109,7 @@ def _check_size(chosen: dict[str, int]) -> None:
 
 
 def _parse_options(options: str) -> dict[str, int]:
-    chosen = dict(_SYNTHETIC_DEFAULTS)
+    chosen = dict(_DEFAULTS)
     for item in filter(None, options.split(",")):
         key, _, value = (part.strip() for part in item.partition("="))
         if key not in chosen:
@@ -192,7 +184,12 @@ def _from_usual_places(name: str) -> Dataset:
             return copy
     home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
     searched = Path(variable) if variable else home
-    prepared = _usable(home, name)
+    try:
+        prepared = tfds.find(home, name)
+        if prepared is not None:
+            tfds.check_readable(prepared)
+    except (UserError, OSError):
+        prepared = None
     if prepared is None:
         return _from_copies_or_official_files(name, cache.root(), searched)
     try:
@@ -228,17 +225,6 @@ def _from_copies_or_official_files(name: str, parent: Path, searched: Path) -> D
         f"no data set {name!r} in {searched if searched == parent else f'{searched} or {parent}'}: {hint} (other TFDS "
         "sets must first be prepared in that folder, with file format array_record)"
     )
-
-
-def _usable(folder: Path, name: str) -> Path | None:
-    """Return the prepared data set in a default folder, or None if it is missing or unreadable."""
-    try:
-        prepared = tfds.find(folder, name)
-        if prepared is not None:
-            tfds.check_readable(prepared)
-        return prepared
-    except (UserError, OSError):
-        return None
 
 
 def _from_prepared(name: str, prepared: Path) -> Dataset:

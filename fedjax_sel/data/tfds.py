@@ -197,8 +197,7 @@ def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
 
 
 def _damaged_file(path: Path, problem: Exception) -> UserError:
-    reason = getattr(problem, "strerror", None) or problem
-    return UserError(f"{path} is damaged ({reason}): prepare the data set again")
+    return UserError(f"{path} is damaged ({getattr(problem, 'strerror', None) or problem}): prepare the data set again")
 
 
 _CHUNK_EXAMPLES = 2048

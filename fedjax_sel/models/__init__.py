@@ -23,9 +23,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-_CHANNELS = (1, 3)
-
-
 class Entry(NamedTuple):
     """A listed model built from the layers of this package."""
 
@@ -117,7 +114,7 @@ def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
     advice = "choose --model mlp or logistic, which accept inputs of any shape"
     if len(shape) == 2:
         advice = f"add an axis of channels with inputs[..., None], or {advice}"
-    if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= side:
+    if len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= side:
         advice = "move channels last with np.moveaxis(inputs, 1, -1)"
     raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, but an input is {shape}; {advice}")
 

@@ -18,8 +18,7 @@ class CharLSTM(nn.Module):
     Flax's orthogonal initializer decomposes one matrix per gate, which can take minutes for several seeds on a CPU.
     Like LEAF, the model predicts the character after the last position only, unless `every_position` is set.
 
-    P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias per gate, as
-    in TensorFlow's cell), and 20,560 in the last layer.
+    P = 817,872 with 80 characters, with one bias per gate as in TensorFlow's cell.
     """
 
     num_classes: int = 80

@@ -15,9 +15,6 @@ from fedjax_sel.models import Params
 
 # The contract between a federated optimizer and the simulator.
 #
-# An optimizer is a value, like a strategy: pure functions and static fields. The simulator trains, sums, stores the
-# optimizer's memory, and bills its communication.
-#
 # receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
 #
 # An update is w_k - w^t under every optimizer, so strategies always read the same quantity. The losses that they read

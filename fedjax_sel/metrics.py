@@ -29,8 +29,7 @@ def group_earth_movers_distance(label_counts: jax.Array, population_counts: jax.
 ROUNDING = 2.0**-21
 """Bound on the relative rounding error of an accuracy in float32.
 
-It covers the rounding of the quotient, and one more step on devices that multiply by 1 / n instead of dividing by n. It
-is less than one example in test sets of up to two million examples."""
+It covers the rounding of the quotient, and one more step on devices that multiply by 1 / n instead of dividing by n."""
 
 
 def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = True) -> np.ndarray:
@@ -46,10 +45,10 @@ def rounds_to_target(values: ArrayLike, target: float, higher_is_better: bool = 
     Returns:
         float [seeds]; NaN for a seed that never reaches the target.
     """
-    measured = np.asarray(values, np.float64)
-    if not higher_is_better:
-        return _first_round(np.nan_to_num(measured, nan=np.inf) <= target * (1.0 + ROUNDING))
-    return _first_round(np.nan_to_num(measured, nan=-1.0) >= target * (1.0 - ROUNDING))
+    measured = np.asarray(values, np.float64)  # comparisons with NaN are false
+    if higher_is_better:
+        return _first_round(measured >= target * (1.0 - ROUNDING))
+    return _first_round(measured <= target * (1.0 + ROUNDING))
 
 
 def amount_at_round(amounts: ArrayLike, rounds: ArrayLike) -> np.ndarray:
@@ -78,14 +77,10 @@ def paid_rounds(spent: ArrayLike, budget: float) -> np.ndarray:
     return (np.asarray(spent) <= budget * (1 + 1e-12)).sum(axis=1)
 
 
-LAST_THIRD = 3  # average over the last third of the paid rounds; ten rounds may be too many if few are paid for
-
-
 def value_at(values: ArrayLike, spent: ArrayLike, budget: float, otherwise: float = np.nan) -> np.ndarray:
     """Return the measure at a budget: the mean over the last third of the paid rounds, at most ten.
 
-    If rounds are expensive, the budget pays for few, and a longer average would include early rounds. A round without
-    evaluation has the value of the last evaluation before it.
+    A round without evaluation has the value of the last evaluation before it.
 
     Args:
         values: measure per round, [seeds, rounds]; NaN in rounds without evaluation.
@@ -99,7 +94,7 @@ def value_at(values: ArrayLike, spent: ArrayLike, budget: float, otherwise: floa
     values, paid = np.asarray(values, np.float64), paid_rounds(spent, budget)
     latest = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
     held = np.take_along_axis(values, latest, axis=1)
-    counted = np.minimum(-(-paid // LAST_THIRD), LAST_ROUNDS)
+    counted = np.minimum(-(-paid // 3), LAST_ROUNDS)
     ends = zip(held, paid, counted)
     return np.array([mean_of_measured(one[end - n : end], 0) if end else otherwise for one, end, n in ends])
 
@@ -150,10 +145,7 @@ def clients_seen(cohorts: ArrayLike, num_clients: int) -> np.ndarray:
 
 
 def rounds_until_all_seen(seen: ArrayLike, num_clients: int) -> np.ndarray:
-    """Return the first round (from 1) after which all N clients have trained, [seeds]; NaN if some never did.
-
-    `seen` is the output of `clients_seen`, [seeds, rounds].
-    """
+    """Return the first round (from 1) after which `clients_seen`, [seeds, rounds], is N, [seeds]; NaN if never."""
     return _first_round(np.asarray(seen) >= num_clients)
 
 

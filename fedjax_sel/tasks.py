@@ -8,12 +8,6 @@ import jax.numpy as jnp
 import optax
 
 
-# The contract between a task and the simulator.
-#
-# A task is a NamedTuple of pure functions of a batch of predictions and targets. Clients train on its loss, and
-# strategies that buy losses receive it. Curves, target accuracies and tables show its measures.
-#
-# Shapes: B examples, n examples of a data set.
 class Measure(NamedTuple):
     """A measure of each example besides its loss, which is averaged.
 
@@ -30,7 +24,7 @@ class Measure(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A task. Functions are pure and traceable; static.
+    """A task. Functions are pure and traceable; static. B examples of a batch, n of a data set.
 
     Attributes:
         name: name used in messages.
@@ -88,17 +82,8 @@ class Names(NamedTuple):
     @property
     def all(self) -> tuple[str, ...]:
         """All columns, in order."""
-        return (
-            self.test,
-            TEST_LOSS,
-            self.train,
-            TRAIN_LOSS,
-            self.worst_decile,
-            self.gini,
-            self.jain,
-            GEMD,
-            *self.others,
-        )
+        spread = (self.worst_decile, self.gini, self.jain)
+        return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, *spread, GEMD, *self.others)
 
 
 def names(task: Task) -> Names:
@@ -121,12 +106,10 @@ def columns_of(
     `over_clients` are the worst decile, the Gini index and the Jain index of the first measure. `seconds` is the
     simulated duration of the round; None without a clock, and then there is no such column.
     """
-    own, first = names(task), task.measure.name
-    values = {own.test: test[0][first], TEST_LOSS: test[1], own.train: train[0][first], TRAIN_LOSS: train[1]}
-    others = {f"test_{measure.name}": test[0][measure.name] for measure in task.measures[1:]}
-    timed = {} if seconds is None else {SECONDS: seconds}
-    spread = dict(zip((own.worst_decile, own.gini, own.jain), over_clients))
-    return {**values, **spread, GEMD: gemd, **others, **timed}
+    first, *others = (measure.name for measure in task.measures)
+    values = (test[0][first], test[1], train[0][first], train[1], *over_clients, gemd, *(test[0][o] for o in others))
+    columns = dict(zip(names(task).all, values, strict=True))
+    return columns if seconds is None else {**columns, SECONDS: seconds}
 
 
 def classification() -> Task:
@@ -175,13 +158,11 @@ def _not_classes(prediction, targets, num_classes) -> str | None:
 
 
 def _not_zero_or_one(prediction, targets) -> str | None:
-    del prediction
     others = targets[(targets != 0) & (targets != 1)]
     return f"needs labels that are 0 or 1, but one label is {others[0]:g}" if others.size else None
 
 
 def _multilabel_mismatch(prediction, targets, num_classes) -> str | None:
-    del num_classes
     if len(targets.shape) != 2 or prediction.shape != targets.shape:
         return (
             f"needs logits and labels of equal shape [B, C]; the model gives {shown(prediction)} for {shown(targets)}"
@@ -222,7 +203,6 @@ def _not_tokens(prediction, targets, num_classes) -> str | None:
         return f"needs integer tokens [B, L] as targets, but they are {shown(targets)}"
     if len(prediction.shape) != 3 or prediction.shape[:2] != targets.shape:
         return f"needs logits [B, L, V] for targets {shown(targets)}, but the model gives {shown(prediction)}"
-    del num_classes
     return None
 
 
@@ -249,7 +229,6 @@ def _example_mean(values: jax.Array) -> jax.Array:
 
 
 def _regression_mismatch(prediction, targets, num_classes) -> str | None:
-    del num_classes
     if prediction.shape != targets.shape:
         advice = " (use targets[:, None])" if prediction.shape == (*targets.shape, 1) else ""
         given = f"the model gives {shown(prediction)} for {shown(targets)}"

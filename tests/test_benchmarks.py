@@ -330,6 +330,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "tools/notebooks.py": "--text-only",
     "tools/price_of_information.py": "",
     "tools/reproductions_page.py": "",
+    "tools/strategy_pictures.py": "random --out KEPT",
     "tools/tables.py": "",
 }
 SMALLER = {  # what the command line leaves as it is

@@ -26,8 +26,8 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "strategies"
 ROUNDS = 60
 
 
-def draw(name: str) -> None:
-    """Run a strategy and draw its picture."""
+def draw(name: str, folder: Path) -> None:
+    """Run a strategy and draw its picture into a folder."""
     timing = "tiers" if needs_clock(strategies.make(name)) else "none"
     config = fedjax_sel.preset("quickstart").replace(algo=name, rounds=ROUNDS, seeds=1, timing=timing)
     problem = pose(config)
@@ -50,7 +50,7 @@ def draw(name: str) -> None:
     axes[1].set(xlabel="client, sorted by label", ylabel="rounds selected", title="participation", ylim=(0, None))
     for axis in axes:
         axis.title.set_fontsize(10)
-    figure.savefig(FOLDER / f"{name}.png", metadata={"Software": None})
+    figure.savefig(folder / f"{name}.png", metadata={"Software": None})
     plt.close(figure)
 
 
@@ -59,7 +59,9 @@ if __name__ == "__main__":
     parser.add_argument(
         "names", nargs="*", metavar="NAME", default=strategies.names(), help="strategies (default: all)"
     )
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for chosen in parser.parse_args().names:
-        draw(chosen)
+    parser.add_argument("--out", type=Path, default=FOLDER, metavar="DIR", help="where the pictures go (%(default)s)")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for chosen in arguments.names:
+        draw(chosen, arguments.out)
         print(chosen)

@@ -75,10 +75,7 @@ def copy_folder(parent: Path, name: str, fingerprint: str) -> Path:
 
 
 def find(parent: Path, name: str) -> list[Path]:
-    """Return all copies of a data set in a folder (or the folder itself, if it is a copy).
-
-    Copies of the official files come first, then the newest.
-    """
+    """Return all copies of a data set in a folder, or the folder itself: official files first, then the newest."""
     prefix = name.replace("/", "--") + "-"
     try:
         candidates = [entry for entry in parent.iterdir() if entry.name.startswith(prefix) and entry.is_dir()]
@@ -86,7 +83,7 @@ def find(parent: Path, name: str) -> list[Path]:
         return []
     # "name--config-fingerprint" starts with "name-" too, but is another data set.
     candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
-    if os.path.isfile(parent / _MANIFEST) and (parent.name.startswith(prefix) or _names(parent, name)):
+    if os.path.isfile(parent / _MANIFEST) and parent.name.startswith(prefix):
         candidates.append(parent)
 
     def rank(copy: Path) -> tuple[bool, float]:
@@ -160,19 +157,12 @@ def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
             expected = manifest["files"][path.name]
             if not path.is_file():
                 raise DamagedCopyError(f"{path} is missing")
-            if path.stat().st_size != expected["bytes"]:
-                raise DamagedCopyError(f"{path} has {path.stat().st_size} bytes instead of {expected['bytes']}")
             if _describe(path) != expected:
                 raise DamagedCopyError(f"{path} does not match the SHA-256 in its manifest")
             arrays[array] = files.read_array(path, expected["bytes"], mapped=array.endswith("images"))
-        return Dataset(
-            name=manifest["name"],
-            num_classes=manifest["num_classes"],
-            mean=None if manifest["mean"] is None else tuple(manifest["mean"]),
-            std=None if manifest["std"] is None else tuple(manifest["std"]),
-            source=manifest["source"],
-            **arrays,
-        )
+        mean, std = (None if manifest[key] is None else tuple(manifest[key]) for key in ("mean", "std"))
+        about = {key: manifest[key] for key in ("name", "num_classes", "source")}
+        return Dataset(**about, **arrays, mean=mean, std=std)
     except (OSError, ValueError, KeyError, TypeError) as problem:
         raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
 
@@ -218,10 +208,3 @@ def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
             with temporary_folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
                 copy.rename(aside / "damaged")
     raise OSError(f"{copy} could not be replaced")
-
-
-def _names(copy: Path, name: str) -> bool:
-    try:
-        return files.read_json(copy / _MANIFEST).get("name") == name
-    except (OSError, ValueError, AttributeError):
-        return False

@@ -28,8 +28,8 @@ _CHUNK_EXAMPLES = 4096
 def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation per channel of pixels scaled to [0, 1], for normalizing images.
 
-    Three names have published constants, from FedCor's code. The uint8 arrays ``[n, H, W, C]`` are read in chunks, so
-    that memory maps are not loaded whole. A constant channel has standard deviation 1.
+    The uint8 arrays ``[n, H, W, C]`` are read in chunks, so that memory maps are not loaded whole. A constant channel
+    has standard deviation 1.
     """
     channels = images[0].shape[-1]
     if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:
@@ -282,7 +282,7 @@ class Dataset:
         ]
         of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
         client_ids = None if client_column is None else parts[0][client_column]
-        if num_classes is None and isinstance(targets, str) and not _is_transformed(train):
+        if num_classes is None and isinstance(targets, str) and train.format["type"] != "custom":
             num_classes = getattr(train.features[targets], "num_classes", None)
         return cls.from_arrays(train=of_train, test=of_test, client_ids=client_ids, num_classes=num_classes, name=name)
 
@@ -359,27 +359,6 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
             raise UserError(f"{part}: {len(tensors)} tensors are not a pair; give a TensorDataset(inputs, targets)")
         inputs, targets = (as_array(part, tensor, False) for tensor in tensors)
         return (channels_last(inputs, 4) if channels_first else inputs), targets
-    return stacked(part, _items(part, dataset, channels_first))
-
-
-def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets, or `Subset`s of them, number their classes alike; two image folders may not."""
-    names = []
-    for dataset in (train, test):
-        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
-            dataset = dataset.dataset
-        names.append(getattr(dataset, "classes", None))
-    _check_alike("the classes", names, "number the classes of both alike")
-
-
-def _check_alike(what: str, names: list[Any], advice: str) -> None:
-    train, test = names
-    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
-        one, other = (shown(", ".join(map(str, own))) for own in names)
-        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
-
-
-def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tree]]:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise UserError(
             f"{part}: a {type(dataset).__name__} has no __len__ and __getitem__; give a map-style data set (such as a "
@@ -397,14 +376,28 @@ def _items(part: str, dataset: Any, channels_first: bool) -> list[tuple[Tree, Tr
         items.append((torch_arrays(name, item[0], True, channels_first), torch_arrays(name, item[1], False)))
     if not items:
         raise UserError(f"{part}: the data set is empty; give at least one example")
-    return items
+    return stacked(part, items)
+
+
+def check_classes(train: Any, test: Any) -> None:
+    """Check that two data sets, or `Subset`s of them, number their classes alike."""
+    names = []
+    for dataset in (train, test):
+        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
+            dataset = dataset.dataset
+        names.append(getattr(dataset, "classes", None))
+    _check_alike("the classes", names, "number the classes of both alike")
+
+
+def _check_alike(what: str, names: list[Any], advice: str) -> None:
+    train, test = names
+    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
+        one, other = (shown(", ".join(map(str, own))) for own in names)
+        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
 
 
 def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:
-    """Convert one example to a tree of arrays; lists of tensors or pictures become tuples.
-
-    `channels_first` transposes [channels, H, W] inputs to [H, W, channels], except pictures.
-    """
+    """Convert one example to a tree of arrays; lists of tensors or pictures become tuples."""
     if isinstance(tree, dict):
         return {key: torch_arrays(name, child, is_input, channels_first) for key, child in tree.items()}
     if isinstance(tree, tuple) or (
@@ -417,18 +410,14 @@ def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = F
 
 def stacked(part: str, items: list[Any]) -> Any:
     """Stack at least one example, trees of equal structure and shapes."""
-    first = items[0]
-    shapes = [array.shape for _, array in examples.leaves(first)]
-    for position, item in enumerate(items):
-        if (found := [array.shape for _, array in examples.leaves(item)]) != shapes:
+    shapes = [{path: array.shape for path, array in examples.leaves(item)} for item in items]
+    for position, found in enumerate(shapes):
+        if found != shapes[0]:
             raise UserError(
-                f"{part}: example {position} has arrays of shape {', '.join(map(str, found))}, but example 0 has "
-                f"{', '.join(map(str, shapes))}; use a transform to bring all to one size"
+                f"{part}: example {position} has arrays of shape {found}, but example 0 has {shapes[0]}; use a "
+                "transform to bring all to one size and structure"
             )
-    try:
-        return examples.transform(lambda *arrays: np.stack(arrays), first, *items[1:])
-    except (KeyError, TypeError, IndexError, ValueError) as problem:
-        raise UserError(f"{part}: examples differ in structure ({problem}); give all the same structure") from problem
+    return examples.transform(lambda *arrays: np.stack(arrays), *items)
 
 
 def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
@@ -438,7 +427,7 @@ def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
 
 # Data sets of Hugging Face.
 def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels_first: bool) -> Mapping[str, Any]:
-    transformed = _is_transformed(split)
+    transformed = split.format["type"] == "custom"
     try:
         names = list(split[0]) if transformed else split.column_names
         for column in columns:
@@ -467,10 +456,6 @@ def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels
     return arrays
 
 
-def _is_transformed(split: Any) -> bool:
-    return split.format["type"] == "custom"
-
-
 def _check_classes(column: str, train: Any, test: Any) -> None:
     """Check that both splits number the classes alike; features are `ClassLabel`s, or sequences of them."""
     while hasattr(train, "feature") and hasattr(test, "feature"):
@@ -481,30 +466,26 @@ def _check_classes(column: str, train: Any, test: Any) -> None:
 
 def _splits(data: Any) -> tuple[Any, Any]:
     if isinstance(data, Mapping):
-        test = next((split for split in ("test", "validation") if split in data), None)
-        if "train" not in data or test is None:
+        test = "test" if "test" in data else "validation"
+        if "train" not in data or test not in data:
             raise UserError(
                 f"data: splits {', '.join(map(str, data)) or 'none'}, but 'train' and 'test' (or 'validation') are "
                 "required; give a pair of data sets (train, test)"
             )
         pair = (data["train"], data[test])
-    elif isinstance(data, tuple | list) and len(data) == 2:
-        pair = tuple(data)
     else:
+        pair = data
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise UserError(
             f"data: a {type(data).__name__} is neither a DatasetDict nor a pair of data sets; split it, for instance "
             "with train_test_split, and give both parts"
         )
-    for part, split in zip(("train", "test"), pair):
-        if not all(hasattr(split, method) for method in ("column_names", "features", "select_columns", "with_format")):
+    for split in pair:
+        if not (hasattr(split, "select_columns") and hasattr(split, "__len__")):
             raise UserError(
-                f"data: a {type(split).__name__} is not a Dataset of the package `datasets`; give two such data sets"
+                f"data: a {type(split).__name__} is not a Dataset of the package `datasets`, loaded without streaming"
             )
-        if not hasattr(split, "__len__"):
-            raise UserError(f"data: a {type(split).__name__} is a stream; load it without streaming")
-        if not len(split):
-            raise UserError(f"{part}: the data set is empty; give at least one example")
-    return pair
+    return pair[0], pair[1]
 
 
 def _names(columns: str | Iterable[str]) -> list[str]:

@@ -150,7 +150,7 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     """
     parts = {"train": train, "test": test}
     are_labels = all(is_array(labels) and labels.ndim == 1 and labels.dtype == np.int32 for labels in parts.values())
-    if (count == 0 and not isinstance(count, bool)) or (count is None and not are_labels):
+    if count == 0 or (count is None and not are_labels):
         return 0
     if not are_labels:
         found = f"{train.dtype} of shape {train.shape}" if is_array(train) else "several arrays"
@@ -166,7 +166,7 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
                 f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "
                 "class; give num_classes if it is one, or num_classes=0 if these numbers are not classes"
             )
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+    if not isinstance(count, int | np.integer) or count < 1:
         raise UserError(f"num_classes: {shown(count)} is not a number of classes; give a whole number of at least 0")
     return int(count)
 
@@ -182,16 +182,8 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
 
 
 def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
-    """Convert the IDs of natural clients to int64 ``[n]``.
-
-    Whole numbers are kept; strings are numbered in sorted order.
-    """
-    try:
-        array = np.asarray(client_ids)
-    except Exception as problem:  # third-party arrays may raise anything
-        raise UserError(
-            f"client_ids: not an array ({reason(problem)}); give one number or name per example"
-        ) from problem
+    """Convert the IDs of natural clients to int64 ``[n]``; strings are numbered in sorted order."""
+    array = np.asarray(client_ids)
     if array.shape != (num_examples,):
         raise UserError(
             f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name per example"
@@ -213,8 +205,7 @@ def reason(problem: Exception) -> str:
 def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
     """Convert one example's tensor, picture or number to an array.
 
-    Pictures in inputs become displayed pixels. Pictures in targets, such as segmentation masks, keep their stored
-    numbers, which are the classes.
+    Pictures in targets, such as segmentation masks, keep their stored numbers, which are the classes.
     """
     try:
         for method in ("detach", "cpu"):  # NumPy cannot convert tensors that require gradients or lie on a device
@@ -228,23 +219,11 @@ def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
 
 
 def _convert(part: str, tree: Tree, convert: Any) -> Tree:
-    _check_keys(part, tree)
     named = [(name, _array(name, value)) for name, value in leaves(tree, part)]
     if not named:
         raise UserError(f"{part}: {shown(tree)} holds no array; give at least one")
     arrays = iter([convert(name, array) for name, array in named])
     return transform(lambda _: next(arrays), tree)
-
-
-def _check_keys(part: str, tree: Tree) -> None:
-    if isinstance(tree, dict):
-        for key, child in tree.items():
-            if not isinstance(key, str):
-                raise UserError(f"{part}: the key {shown(key)} of a dict is not a string; name arrays by strings")
-            _check_keys(f"{part}[{key!r}]", child)
-    elif isinstance(tree, tuple):
-        for position, child in enumerate(tree):
-            _check_keys(f"{part}[{position}]", child)
 
 
 def _array(name: str, value: Any) -> np.ndarray:
@@ -259,14 +238,10 @@ def _array(name: str, value: Any) -> np.ndarray:
     if array.dtype.name == "bfloat16":
         array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
-        raise UserError(
-            f"{name}: dtype {array.dtype} is not supported; "
-            + (
-                "number the texts alike in all parts, as np.searchsorted(np.unique(train_labels), labels) does"
-                if array.dtype.kind in "US" or (array.dtype == object and {*map(type, array.flat)} <= {str, np.str_})
-                else "give uint8 images, floats, or whole numbers, and rows of one length"
-            )
-        )
+        advice = "give uint8 images, floats, or whole numbers, and rows of one length"
+        if array.dtype.kind in "US" or (array.dtype == object and {*map(type, array.flat)} <= {str, np.str_}):
+            advice = "number the texts alike in all parts, as np.searchsorted(np.unique(train_labels), labels) does"
+        raise UserError(f"{name}: dtype {array.dtype} is not supported; {advice}")
     if array.ndim < 1 or not array.size:
         raise UserError(f"{name}: an array of shape {array.shape} holds no examples; give at least one")
     return array

@@ -26,11 +26,6 @@ class HostImages:
 
     array: np.ndarray  # uint8 [n, H, W, channels]
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape
-
     def _rows(self, rows: Any) -> np.ndarray:
         return np.take(self.array, np.asarray(rows), axis=0)
 
@@ -60,12 +55,11 @@ def _is_array(node: Any) -> bool:
 
 
 def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
-    shape = images.shape[1:]
     if isinstance(images, HostImages):
-        wanted = jax.ShapeDtypeStruct((*rows.shape, *shape), jnp.uint8)
+        wanted = jax.ShapeDtypeStruct((*rows.shape, *images.array.shape[1:]), jnp.uint8)
         return jax.pure_callback(images._rows, wanted, rows, vmap_method="broadcast_all")
     # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
-    return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *shape)
+    return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *images.shape[1:])
 
 
 class Federation(NamedTuple):
@@ -171,7 +165,6 @@ def _affine(dataset: Dataset) -> tuple[Any, Any]:
 
 
 def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:
-    """Return one replicate's tables."""
     parts = split_holdout(partition, holdout, seed)
     num_clients = len(parts)
     train_sizes = np.array([len(train) for train, _ in parts], np.int32)
@@ -202,10 +195,7 @@ def all_parts(federation: Federation, replicate: jax.Array, client: jax.Array) -
 
 
 def loss_part(federation: Federation, replicate: jax.Array, client: jax.Array, loss_on: str) -> Segment:
-    """Return the examples that a client evaluates its loss on.
-
-    `loss_on` is ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``.
-    """
+    """Return the examples of ``train``, ``holdout`` (falls back to ``train`` if empty), or ``all``."""
     if loss_on == "all":
         return all_parts(federation, replicate, client)
     train = train_part(federation, replicate, client)

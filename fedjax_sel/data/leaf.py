@@ -45,8 +45,6 @@ _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(AL
 
 
 class _Kind(NamedTuple):
-    """One of LEAF's data sets."""
-
     name: str
     num_classes: int
     is_text: bool
@@ -54,8 +52,6 @@ class _Kind(NamedTuple):
 
 
 class _Split(NamedTuple):
-    """The examples of one split."""
-
     kind: _Kind
     inputs: np.ndarray
     targets: np.ndarray
@@ -107,13 +103,9 @@ def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
                 f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
             )
         test = _split(paths["test"], train.kind, advance)
-    dataset = Dataset.from_arrays(
-        train=_pair(train, form),
-        test=_pair(test, form),
-        client_ids=train.users,
-        num_classes=train.kind.num_classes if form == "next" else 0,
-        name=_NAME,
-    )
+    pairs = {"train": _pair(train, form), "test": _pair(test, form)}
+    num_classes = train.kind.num_classes if form == "next" else 0
+    dataset = Dataset.from_arrays(**pairs, client_ids=train.users, num_classes=num_classes, name=_NAME)
     return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}")
 
 
@@ -124,10 +116,7 @@ def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
-    """Return the folder and the form of targets.
-
-    Folder names may contain commas; only a comma before `name=value` starts an option.
-    """
+    """Return the folder, whose name may contain commas, and the form of targets."""
     name, form = description, "next"
     while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
         name, option, value = match.groups()
@@ -138,10 +127,7 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
         form = value.strip()
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
-    try:
-        folder = Path(name).expanduser()
-    except RuntimeError as problem:
-        raise UserError(f"data set 'leaf': {name}: there is no such home folder; give the absolute path") from problem
+    folder = Path(os.path.expanduser(name))
     return (folder if parent is None else parent / folder), form
 
 
@@ -186,9 +172,8 @@ def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
         content = files.read_json(path, _MOST_BYTES)
     except (OSError, ValueError) as problem:
         raise _foreign(path, f"it cannot be read ({problem})") from problem
-    if not isinstance(content, dict):
-        raise _foreign(path, f"it holds a {type(content).__name__}, not an object")
-    names, sizes, data = (content.get(key) for key in ("users", "num_samples", "user_data"))
+    keys = ("users", "num_samples", "user_data")
+    names, sizes, data = (content.get(key) if isinstance(content, dict) else None for key in keys)
     if not (isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict)):
         raise _foreign(path, "users, num_samples and user_data are not two lists and an object")
     if len(names) != len(sizes):
@@ -215,18 +200,16 @@ def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     if not ((shades >= 0) & (shades <= 1)).all():
         raise _DamageError("x has gray levels outside 0 to 1")
     for label in y:
-        if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
+        if not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
             raise _DamageError(f"y has {shown(label)}, not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
     return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), np.array(y, np.int32)
 
 
 def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-    for text in x:
-        if not isinstance(text, str) or len(text) != WINDOW:
-            raise _DamageError(f"x has {shown(text)}, not a text of {WINDOW} characters")
-    for text in y:
-        if not isinstance(text, str) or len(text) != 1:
-            raise _DamageError(f"y has {shown(text)}, not one character")
+    for name, texts, length in (("x", x, WINDOW), ("y", y, 1)):
+        for text in texts:
+            if not isinstance(text, str) or len(text) != length:
+                raise _DamageError(f"{name} has {shown(text)}, not a text of {length} characters")
     return _tokens("".join(x)).reshape(-1, WINDOW), _tokens("".join(y))
 
 

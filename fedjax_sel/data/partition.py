@@ -119,13 +119,17 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 def positive_number(name: str, value: Any) -> float:
     """Return an option as a finite float above zero; raise UserError for any other value."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
+    number = _number(value)
     if not (math.isfinite(number) and number > 0.0):
         raise UserError(f"{name} must be a finite number above 0, not {value!r}")
     return number
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 _MAX_ITERATIONS = 100
@@ -287,10 +291,7 @@ def dirichlet(
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
-    """Draw rows from a Dirichlet distribution, float64 ``[num_rows, C]``, from a float ``[C]`` concentration.
-
-    Concentrations near zero do not underflow.
-    """
+    """Draw rows from a Dirichlet distribution, float64 ``[num_rows, C]``, from a float ``[C]`` concentration."""
     # Gamma(a) is Gamma(a + 1) * U^(1/a). In logarithms, no row underflows to all zeros.
     shape = (num_rows, len(concentration))
     logs = np.log(rng.standard_gamma(concentration + 1.0, shape)) - rng.standard_exponential(shape) / concentration
@@ -310,23 +311,19 @@ def _rounded(rng: np.random.Generator, shares: np.ndarray, totals: np.ndarray, r
 
 
 def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.ndarray:
-    """Raise clients below `min_size` by single examples from the clients that rounding favored most."""
-    counts = counts.copy()
+    """Raise clients below `min_size` by single examples from the clients that rounding favored most, in place."""
     sizes = counts.sum(axis=1)
     for client in np.flatnonzero(sizes < min_size):
         while sizes[client] < min_size:
             label = int(np.argmax(shares[client] - counts[client]))
-            surplus = np.where(
-                (sizes > min_size) & (counts[:, label] > 0), counts[:, label] - shares[:, label], -np.inf
-            )
+            can_give = (sizes > min_size) & (counts[:, label] > 0)
+            surplus = np.where(can_give, counts[:, label] - shares[:, label], -np.inf)
             giver = int(np.argmax(surplus))
             if surplus[giver] == -np.inf:
                 giver = int(np.argmax(sizes))
                 label = int(np.argmax(counts[giver]))
-            counts[giver, label] -= 1
-            counts[client, label] += 1
-            sizes[giver] -= 1
-            sizes[client] += 1
+            counts[[giver, client], label] += [-1, 1]
+            sizes[[giver, client]] += [-1, 1]
     return counts
 
 
@@ -352,11 +349,9 @@ _MAINS = ("balanced", "random")
 
 
 class _Plan(NamedTuple):
-    """Labels of each client: the main label, the others in order of preference, and the second label under "H"."""
-
-    main: np.ndarray
-    others: np.ndarray
-    partner: np.ndarray
+    main: np.ndarray  # label of each client
+    others: np.ndarray  # other labels, in order of preference
+    partner: np.ndarray  # second label under "H"
 
 
 def skewness(
@@ -381,7 +376,9 @@ def skewness(
     """
     if main not in _MAINS:
         raise UserError(f"unknown main {main!r} of scheme 'skewness': {did_you_mean(str(main), _MAINS)}")
-    share = _parse(skewness)
+    share = None if str(skewness).strip().upper() == "H" else _number(skewness)
+    if share is not None and not 0.0 < share <= 1.0:
+        raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
     label_pools = pools(rng, labels)
     available = np.array([len(pool) for pool in label_pools])
     if len(available) == 1 and share != 1.0:
@@ -403,19 +400,6 @@ def skewness(
     return deal(_counts(plan, size, share), label_pools)
 
 
-def _parse(skewness: float | str) -> float | None:
-    """Return the share as a float, or None for "H"."""
-    if isinstance(skewness, str) and skewness.strip().upper() == "H":
-        return None
-    try:
-        share = float(skewness)
-    except (TypeError, ValueError):
-        share = 0.0
-    if not 0.0 < share <= 1.0:
-        raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
-    return share
-
-
 def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
     """Plan groups of one client per main label, in which the i-th preferences of the clients are all distinct.
 
@@ -429,7 +413,11 @@ def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, 
     others = names[np.arange(num_rounds)[:, None, None], turned]
     partner = names
     if halves:
-        derangements = np.stack([_derangement(rng, num_labels) for _ in range(num_rounds)])
+        # Random permutations without fixed points, by rejection (about e tries).
+        derangements = np.tile(positions, (num_rounds, 1))
+        for row in derangements:
+            while (row == positions).any():
+                row[:] = rng.permutation(num_labels)
         partner = np.take_along_axis(names, derangements, axis=1)
     # The last group may be incomplete, and clients must not be sorted by group.
     chosen = rng.permutation(num_clients)
@@ -438,19 +426,11 @@ def _balanced_plan(rng: np.random.Generator, num_clients: int, num_labels: int, 
 
 
 def _random_plan(rng: np.random.Generator, num_clients: int, num_labels: int, halves: bool) -> _Plan:
-    del halves  # under "H" the first preference, already a random other label, is the second label
+    # Under "H" the first preference, already a random other label, is the second label.
     main = rng.integers(num_labels, size=num_clients)
     offsets = 1 + rng.permuted(np.tile(np.arange(num_labels - 1), (num_clients, 1)), axis=1)
     others = (main[:, None] + offsets) % num_labels
     return _Plan(main, others, others[:, 0] if num_labels > 1 else main)
-
-
-def _derangement(rng: np.random.Generator, size: int) -> np.ndarray:
-    """Draw a uniformly random permutation without fixed points, by rejection (about e tries)."""
-    while True:
-        permutation = rng.permutation(size)
-        if (permutation != np.arange(size)).all():
-            return permutation
 
 
 def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
@@ -508,8 +488,7 @@ class Partition:
     def from_indices(cls, indices: Sequence[Any], num_examples: int) -> Partition:
         """Make a partition from lists of positions.
 
-        Clients may share examples, and examples may remain unassigned. The held-out examples and the order of training
-        are still drawn at random.
+        Clients may share examples, and examples may remain unassigned.
 
         Args:
             indices: per client, the positions of its examples in the training set; their order is kept.
@@ -522,7 +501,7 @@ class Partition:
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
             raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
-        return cls(positions, _unassigned(np.concatenate(positions), num_examples), HANDMADE, num_examples)
+        return cls(positions, np.setdiff1d(np.arange(num_examples), np.concatenate(positions)), HANDMADE, num_examples)
 
     @property
     def num_clients(self) -> int:
@@ -577,57 +556,33 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
     assigned = assignment.examples[order].astype(np.int64)
     sizes = np.bincount(assignment.owners, minlength=num_clients)
     parts = np.split(assigned, np.cumsum(sizes)[:-1])
-    return Partition(parts, _unassigned(assigned, len(labels)), scheme, len(labels))
-
-
-def _unassigned(assigned: np.ndarray, num_examples: int) -> np.ndarray:
-    left = np.ones(num_examples, bool)
-    left[assigned] = False
-    return np.flatnonzero(left).astype(np.int64)
+    return Partition(parts, np.setdiff1d(np.arange(len(labels)), assigned), scheme, len(labels))
 
 
 def _labels(scheme: str, targets: Tree) -> np.ndarray:
     """Return the labels for a scheme, int [n]; zeros for a scheme that ignores labels."""
     if scheme in WITHOUT_LABELS:
-        arrays = [np.asarray(array) for _, array in trees.leaves(targets)]
-        if not arrays or not arrays[0].ndim or not len(arrays[0]):
-            raise UserError("targets must have at least one example, along the first axis of every array")
-        return np.zeros(len(arrays[0]), np.int32)
+        return np.zeros(trees.num_examples(targets), np.int32)
     labels = np.asarray(targets) if trees.is_array(targets) else None
     if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
         found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
         raise UserError(
-            f"labels must be a non-empty list of integers for scheme {scheme!r}, not {found}: give one whole number "
-            f"per example, choose {' or '.join(WITHOUT_LABELS)}, or make a partition with "
-            "Partition.from_indices"
+            f"labels must be a list of integers for scheme {scheme!r}, not {found}: choose "
+            f"{' or '.join(WITHOUT_LABELS)}, or make a partition with Partition.from_indices"
         )
     return labels
 
 
 def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
-    """Check one client's positions and return them as int64."""
-    try:
-        own = np.asarray(indices)
-    except ValueError:
-        own = np.empty(1, object)
-    if own.ndim != 1 or (len(own) > 0 and own.dtype.kind not in "iu"):
-        raise UserError(
-            f"indices: client {client} has {own.dtype} of shape {own.shape}; give it a list of positions, whole numbers"
-        )
-    if not len(own):
+    own = np.asarray(indices)
+    if not own.size:
         raise UserError(f"indices: client {client} has no examples; give it at least one, or leave it out")
-    outside = own[(own < 0) | (own >= num_examples)]
-    if len(outside):
-        raise UserError(
-            f"indices: position {outside[0]} of client {client} is not in 0 to {num_examples - 1}; give positions in "
-            "the training set"
-        )
-    positions, counts = np.unique(own, return_counts=True)
-    if counts.max() > 1:
-        raise UserError(
-            f"indices: client {client} has position {positions[counts.argmax()]} twice, so it could train on "
-            "held-out examples; give each position once"
-        )
+    if own.ndim != 1 or own.dtype.kind not in "iu":
+        raise UserError(f"indices: client {client} has {own.dtype} of shape {own.shape}; give whole numbers, [m]")
+    if own.min() < 0 or own.max() >= num_examples:
+        raise UserError(f"indices: a position of client {client} is not in 0 to {num_examples - 1}, the training set")
+    if len(np.unique(own)) < len(own):
+        raise UserError(f"indices: client {client} has a position twice; give each position once")
     return own.astype(np.int64)
 
 
@@ -671,10 +626,5 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
 
 
 def _generator(seed: int, purpose: int) -> np.random.Generator:
-    try:
-        seed = operator.index(seed)
-    except TypeError:
-        seed = -1
-    if seed < 0:
-        raise UserError("the seed of a partition must be a whole number of at least 0")
+    seed = whole_number("the seed of a partition", seed, 0)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))

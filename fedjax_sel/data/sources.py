@@ -16,9 +16,7 @@ from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
 _CHUNK_EXAMPLES = 8192
-_SYNTHETIC_DEFAULTS = dict(
-    train_size=2000, test_size=500, num_classes=10, image_size=8, channels=1, num_writers=0, seed=0
-)
+_DEFAULTS = dict(train_size=2000, test_size=500, num_classes=10, image_size=8, channels=1, num_writers=0, seed=0)
 # Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
 # learns the task in a few rounds but not in one step.
 _SYNTHETIC_MEAN_STD = 24.0
@@ -37,11 +35,9 @@ def digits() -> Dataset:
     pixels, target = load_digits(return_X_y=True)
     images = np.rint(pixels.reshape(-1, 8, 8) * (255.0 / 16.0)).astype(np.uint8)[..., None]
     labels = np.asarray(target, np.int32)
-    rank = np.empty(len(labels), np.int64)
+    is_test = np.zeros(len(labels), bool)
     for label in range(10):
-        members = np.flatnonzero(labels == label)
-        rank[members] = np.arange(len(members))
-    is_test = rank % _DIGITS_TEST_EVERY == _DIGITS_TEST_EVERY - 1
+        is_test[np.flatnonzero(labels == label)[_DIGITS_TEST_EVERY - 1 :: _DIGITS_TEST_EVERY]] = True
     train, test = ((images[rows], labels[rows]) for rows in (~is_test, is_test))
     return of_splits("digits", train, test, num_classes=10, source="scikit-learn")
 
@@ -95,19 +91,19 @@ def _blobs(
 
 
 def _parse_options(options: str) -> dict[str, int]:
-    chosen = dict(_SYNTHETIC_DEFAULTS)
+    chosen = dict(_DEFAULTS)
     for item in filter(None, options.split(",")):
-        key, equals, value = (part.strip() for part in item.partition("="))
+        key, _, value = (part.strip() for part in item.partition("="))
         if key not in chosen:
             raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
-        least, most = 0 if key in ("seed", "num_writers") else 1, 2**63 - 1
-        chosen[key] = int(value) if re.fullmatch("[0-9]{1,19}", value) else least - 1
-        if not equals or not least <= chosen[key] <= most:
+        least = 0 if key in ("seed", "num_writers") else 1
+        chosen[key] = int(value) if re.fullmatch("[0-9]{1,18}", value) else -1
+        if chosen[key] < least:
             raise UserError(f"option {key} of data set 'synthetic' is {shown(value)}, not a whole number >= {least}")
     return chosen
 
 
-_NAMES = ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")
+_NAMES = ("digits", "synthetic", *download.OFFICIAL)
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
 
@@ -152,13 +148,11 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return digits()
     if not _TFDS_NAME.fullmatch(base):
         raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
-    return _from_usual_places(base) if folder is None else _from_given_folder(base, folder)
-
-
-def _from_given_folder(name: str, folder: Path) -> Dataset:
-    if prepared := tfds.find(folder, name):
-        return _from_prepared(name, prepared)
-    return _from_copies_or_official_files(name, folder, folder)
+    if folder is None:
+        return _from_usual_places(base)
+    if prepared := tfds.find(folder, base):
+        return _from_prepared(base, prepared)
+    return _from_copies_or_official_files(base, folder, folder)
 
 
 def _from_usual_places(name: str) -> Dataset:
@@ -172,7 +166,12 @@ def _from_usual_places(name: str) -> Dataset:
             return copy
     home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
     searched = Path(variable) if variable else home
-    prepared = _usable(home, name)
+    try:
+        prepared = tfds.find(home, name)
+        if prepared is not None:
+            tfds.check_readable(prepared)
+    except (UserError, OSError):
+        prepared = None
     if prepared is None:
         return _from_copies_or_official_files(name, cache.root(), searched)
     try:
@@ -192,7 +191,12 @@ def _from_copies_or_official_files(name: str, parent: Path, searched: Path) -> D
     if copy is not None:
         return copy
     if name in download.OFFICIAL:
-        return _from_official_files(name, parent, damage)
+        try:
+            return cache.fetch(parent, name, download.fingerprint(name), lambda: download.official(name, parent))
+        except UserError as problem:
+            if damage:
+                raise UserError(f"the decoded copy of {name!r} is damaged ({damage}), and {problem}") from problem
+            raise
     if damage:
         raise UserError(
             f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
@@ -205,32 +209,12 @@ def _from_copies_or_official_files(name: str, parent: Path, searched: Path) -> D
     )
 
 
-def _usable(folder: Path, name: str) -> Path | None:
-    """Return the prepared data set in a default folder, or None if it is missing or unreadable."""
-    try:
-        prepared = tfds.find(folder, name)
-        if prepared is not None:
-            tfds.check_readable(prepared)
-        return prepared
-    except (UserError, OSError):
-        return None
-
-
 def _from_prepared(name: str, prepared: Path) -> Dataset:
     try:
         fingerprint = tfds.fingerprint(prepared)
     except OSError as problem:
         raise UserError(f"{prepared} cannot be read ({problem}): check its permissions") from problem
     return cache.fetch(cache.root(), name, fingerprint, lambda: tfds.read(prepared, name))
-
-
-def _from_official_files(name: str, parent: Path, damage: str) -> Dataset:
-    try:
-        return cache.fetch(parent, name, download.fingerprint(name), lambda: download.official(name, parent))
-    except UserError as problem:
-        if damage:
-            raise UserError(f"the decoded copy of {name!r} is damaged ({damage}), and {problem}") from problem
-        raise
 
 
 def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:

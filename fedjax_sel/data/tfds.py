@@ -37,12 +37,11 @@ def find(data_dir: Path, name: str) -> Path | None:
         return None
     versions = _versions(base)
     if not versions and "/" not in name:
-        configs = sorted(entry.name for entry in base.iterdir() if entry.is_dir() and _versions(entry))
+        configs = sorted(entry for entry in base.iterdir() if entry.is_dir() and _versions(entry))
         if len(configs) > 1:
-            choices = ", ".join(f"{name}/{config}" for config in configs)
+            choices = ", ".join(f"{name}/{config.name}" for config in configs)
             raise UserError(f"data set {name!r} in {data_dir} has several configurations: name one of {choices}")
-        if configs:
-            versions = _versions(base / configs[0])
+        versions = [version for config in configs for version in _versions(config)]
     if not versions:
         if any("incomplete" in entry.name for entry in base.rglob("*")):
             raise UserError(f"{base} was not fully prepared: delete it and prepare {name!r} again")
@@ -78,8 +77,7 @@ def fingerprint(folder: Path) -> str:
     hashed. Sizes alone would not suffice, because they are multiples of 64 KiB.
     """
     digest = hashlib.sha256()
-    files = sorted(entry for entry in folder.iterdir() if entry.is_file())
-    for path in files:
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_file()):
         with path.open("rb") as file:
             if path.suffix == ".json":
                 digest.update(f"{path.name}\n".encode() + hashlib.sha256(file.read()).digest())
@@ -96,11 +94,10 @@ def fingerprint(folder: Path) -> str:
 def listing(data_dir: Path) -> list[str]:
     """Return the sorted names (``name`` or ``name/config``) of the prepared data sets in a folder."""
     try:
-        found = {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/{_INFO}")}
-        found |= {path.parent.parent.relative_to(data_dir).as_posix() for path in data_dir.glob(f"*/*/*/{_INFO}")}
+        paths = [*data_dir.glob(f"*/*/{_INFO}"), *data_dir.glob(f"*/*/*/{_INFO}")]
     except OSError:
         return []
-    return sorted(found)
+    return sorted(path.parent.parent.relative_to(data_dir).as_posix() for path in paths)
 
 
 def _versions(base: Path) -> list[Path]:
@@ -126,15 +123,14 @@ _TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHAR
 
 def check(folder: Path) -> None:
     """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
-    info = _read(folder / _INFO)
-    if isinstance(info, dict):  # TFDS reports other types as errors
-        _check_classes(folder / _INFO, info.get("features"))
-        for path in _records(folder / _INFO, info):
-            if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-                raise UserError(
-                    f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
-                    "again, and do not use a folder that you do not trust"
-                )
+    info = read_info(folder)
+    _check_classes(folder / _INFO, info.get("features"))
+    for path in _records(folder / _INFO, info):
+        if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+            raise UserError(
+                f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
+                "again, and do not use a folder that you do not trust"
+            )
     _check_classes(folder / _FEATURES, _read(folder / _FEATURES))
 
 
@@ -201,8 +197,7 @@ def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
 
 
 def _damaged_file(path: Path, problem: Exception) -> UserError:
-    reason = getattr(problem, "strerror", None) or problem
-    return UserError(f"{path} is damaged ({reason}): prepare the data set again")
+    return UserError(f"{path} is damaged ({getattr(problem, 'strerror', None) or problem}): prepare the data set again")
 
 
 _CHUNK_EXAMPLES = 2048
@@ -237,13 +232,10 @@ def read(folder: Path, name: str) -> Dataset:
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
-            shards = {
-                split: [
-                    (Path(str(path)), int(length))
-                    for path, length in zip(info.filepaths, info.shard_lengths, strict=True)
-                ]
-                for split, info in ((split, builder.info.splits[split]) for split in builder.info.splits)
-            }
+            shards = {}
+            for split, info in builder.info.splits.items():
+                lengths = map(int, info.shard_lengths)
+                shards[split] = [(Path(str(path)), n) for path, n in zip(info.filepaths, lengths, strict=True)]
         except UserError:
             raise
         except Exception as problem:
@@ -269,8 +261,6 @@ def _check_shards(shards: list[tuple[Path, int]]) -> None:
     from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
 
     for path, length in shards:
-        if not path.is_file():
-            raise UserError(f"{path} is missing, so the folder is damaged or incomplete: prepare the data set again")
         try:
             reader = array_record_module.ArrayRecordReader(str(path))
             found = reader.num_records()
@@ -362,10 +352,9 @@ def _damaged(folder: Path, problem: Exception) -> UserError:
 
 
 def _unavailable(problem: Exception) -> UnavailableError:
+    reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         reason = f"{problem.name.partition('.')[0]} is not installed"
-    else:
-        reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
     return UnavailableError(
         "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
         f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"

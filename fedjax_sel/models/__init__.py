@@ -29,8 +29,7 @@ class CharLSTM(nn.Module):
     Flax's orthogonal initializer decomposes one matrix per gate, which can take minutes for several seeds on a CPU.
     Like LEAF, the model predicts the character after the last position only, unless `every_position` is set.
 
-    P = 817,872 with 80 characters: 640 in the embedding, 271,360 and 525,312 in the LSTM layers (one bias per gate, as
-    in TensorFlow's cell), and 20,560 in the last layer.
+    P = 817,872 with 80 characters, with one bias per gate as in TensorFlow's cell.
     """
 
     num_classes: int = 80
@@ -290,7 +289,7 @@ def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
     advice = "choose --model mlp or logistic, which accept inputs of any shape"
     if len(shape) == 2:
         advice = f"add an axis of channels with inputs[..., None], or {advice}"
-    if len(shape) == 3 and shape[0] in _CHANNELS and min(shape[1:]) >= side:
+    if len(shape) == 3 and shape[0] in (1, 3) and min(shape[1:]) >= side:
         advice = "move channels last with np.moveaxis(inputs, 1, -1)"
     raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, but an input is {shape}; {advice}")
 

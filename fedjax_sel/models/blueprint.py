@@ -103,7 +103,6 @@ def from_functions(
     """
 
     def applied(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
-        del key, train
         return apply(trained, inputs), carried
 
     def no_layer(layer: str | None) -> Any:
@@ -130,8 +129,12 @@ def of(value: Any) -> Blueprint | None:
 def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) -> Model:
     """Make a model from pure functions, for inputs of given shapes [B, ...]."""
     trained, carried = jax.eval_shape(pure.init, jax_settings.key(0))
-    _check_weights(name, trained, "weights")
-    _check_weights(name, carried, "collections")
+    for path, leaf in jax.tree_util.tree_leaves_with_path((trained, carried)):
+        if leaf.dtype != jnp.float32:
+            raise UserError(
+                f"model: {name} keeps {leaf.dtype} at {jax.tree_util.keystr(path[1:])}, but only float32 can be "
+                "averaged over clients; convert it to float32"
+            )
     has_carried = bool(jax.tree.leaves(carried))
     try:
         apply, has_profile = pure.apply_with_layer(profile_layer), True
@@ -148,7 +151,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         return Weights(trained, carried if has_carried else ())
 
     def draw(key: jax.Array, size: int) -> Any:
-        del size  # the draws are one key for the whole batch
+        # The draws are one key for the whole batch.
         return {"key": jax.random.key_data(key)} if draws_numbers else {}
 
     def applied(weights: Weights, inputs: Any, draws: Any | None) -> Output:
@@ -169,18 +172,10 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     output, layer = core.find_output_layer(
         lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained
     )
-    return Model(
-        name=name,
-        init=init,
-        draw=draw,
-        apply=applied,
-        num_params=_count(trained),
-        num_carried=_count(carried),
-        profile_size=0 if output.profile is None else output.profile.shape[-1],
-        cpu_block=CPU_BLOCK,
-        cpu_micro_batch=WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH,
-        output_layer=layer,
-    )
+    profile_size = 0 if output.profile is None else output.profile.shape[-1]
+    micro_batch = WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH
+    sizes = (_count(trained), _count(carried), profile_size, CPU_BLOCK, micro_batch)
+    return Model(name, init, draw, applied, *sizes, layer)
 
 
 def _in_float32(tree: Any) -> Any:
@@ -191,15 +186,6 @@ def _in_float32(tree: Any) -> Any:
         return leaf.astype(jnp.float32) if is_float else leaf
 
     return jax.tree.map(cast, tree)
-
-
-def _check_weights(name: str, arrays: Any, what: str) -> None:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays):
-        if leaf.dtype != jnp.float32:
-            raise UserError(
-                f"model: {name} keeps {leaf.dtype} in its {what} at {jax.tree_util.keystr(path)}, but only float32 can "
-                "be averaged over clients; convert it to float32"
-            )
 
 
 def _count(arrays: Any) -> int:

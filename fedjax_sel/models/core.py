@@ -65,9 +65,8 @@ def find_output_layer(apply: Callable[[Any], Any], trained: Any) -> tuple[Any, P
     """
     leaves, structure = jax.tree_util.tree_flatten_with_path(trained)
     shapes = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for _, leaf in leaves]
-    closed, output = jax.make_jaxpr(lambda *flat: apply(jax.tree.unflatten(structure, flat)), return_shape=True)(
-        *shapes
-    )
+    traced = jax.make_jaxpr(lambda *flat: apply(jax.tree.unflatten(structure, flat)), return_shape=True)
+    closed, output = traced(*shapes)
     prediction = _run(closed.jaxpr, [_Provenance(leaf=index) for index in range(len(shapes))])[0]
     if prediction.weight is None:
         return output, None

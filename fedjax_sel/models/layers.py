@@ -60,8 +60,8 @@ def _backward(kept, y):
 _product.defvjp(lambda x, kernel: (_product(x, kernel), (x, kernel)), _backward)
 
 
-# 2 x 2 max-pooling without overlap. On a CPU, XLA is slow at strided maxima and slower at their gradient. Where
-# possible, convolutions therefore return the pixels of a window in separate slices.
+# On a CPU, XLA is slow at strided maxima and slower at their gradient. Where possible, convolutions therefore return
+# the pixels of a pooling window in separate slices.
 def max_pool(x: jax.Array) -> jax.Array:
     """Max-pool [B, H, W, channels] 2 x 2; an odd last row or column is dropped, as in PyTorch."""
     *batch, height, width, channels = x.shape
@@ -112,12 +112,10 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
     """
     variances = {
         "pytorch": 1.0 / (3.0 * fan_in),
-        "kaiming-uniform": 2.0 / fan_in,
-        "kaiming-normal": 2.0 / fan_in,
-        "xavier-uniform": 2.0 / (fan_in + fan_out),
-        "xavier-normal": 2.0 / (fan_in + fan_out),
+        "kaiming": 2.0 / fan_in,
+        "xavier": 2.0 / (fan_in + fan_out),
     }
-    deviation = math.sqrt(variances[name])
+    deviation = math.sqrt(variances[name.partition("-")[0]])
     draw = _uniform(math.sqrt(3.0) * deviation)
     if name == DEFAULT_INITIALIZER:
         return draw
@@ -137,7 +135,7 @@ Product = Callable[..., jax.Array]
 
 def matmul(x: jax.Array, kernel: jax.Array, precision: str = "float32") -> jax.Array:
     """Multiply [..., inputs] by the transpose of [features, inputs]."""
-    return core.dot(x, kernel, (((x.ndim - 1,), (1,)), ((), ())), precision)
+    return _along(x, kernel, 1, precision)
 
 
 class Linear(nn.Module):
@@ -193,8 +191,7 @@ DEFAULT_CONVOLUTION = "winograd"
 class Conv(nn.Module):
     """A square convolution with stride one and without padding.
 
-    The forms are equal up to rounding. With `pooled`, `max_pool` is applied to the outputs, and outputs that it drops
-    are not computed.
+    The forms are equal up to rounding. With `pooled`, outputs that `max_pool` drops are not computed.
     """
 
     features: int
@@ -307,8 +304,7 @@ def patches(x: jax.Array, size: int) -> jax.Array:
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
     """Return `patches` with the four positions of a 2 x 2 pooling window as leading axes, for an odd size.
 
-    The maximum of four arrays is fast; a maximum over strides of one array is not. Patches that pooling drops are
-    omitted: [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
+    Patches that pooling drops are omitted: [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
     """
     batch, height, width, channels = x.shape
     height, width, reach = (height - size + 1) // 2, (width - size + 1) // 2, size // 2
@@ -327,10 +323,10 @@ DRAWS = "draws"  # name of the collection of a training pass's random draws
 
 
 class Dropout(nn.Module):
-    """Dropout that draws few random bits: zeros units with probability `rate`, and scales the others by 1 / (1 - rate).
+    """Dropout with the minimal number of random bits per unit for the rate (one for 0.5).
 
-    It draws the minimal number of bits per unit for the rate (one for 0.5), since 32 bits per unit cost as much as a
-    small layer's products. The mask comes from the collection DRAWS if present, else from the random stream "dropout".
+    32 bits per unit cost as much as a small layer's products. The mask comes from the collection DRAWS if present, else
+    from the random stream "dropout".
     """
 
     rate: float

@@ -131,7 +131,12 @@ def from_linen(
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
             else:
-                _check_carried(shapes[1], updated, name)
+                for collection, value in updated.items():
+                    if shapes_of(value) != shapes_of(shapes[1][collection]):
+                        raise UserError(
+                            f"model: a training pass of {name} changes the shape of its collection {collection!r}, but "
+                            "steps must preserve shapes; create the whole collection in the first call"
+                        )
                 return streams
 
     init, streams = _init_and_streams(initializer, streams_of, name)
@@ -215,15 +220,3 @@ def _check_that_it_trains(
 
 def _keys(key: jax.Array, streams: Iterable[str]) -> dict[str, jax.Array]:
     return {name: stream_key(key, name) for name in streams}
-
-
-def _check_carried(before: Any, after: Any, name: str) -> None:
-    """Reject a module whose collections change their shapes, since a loop over steps cannot carry them."""
-    for collection, value in after.items():
-        if jax.tree.structure(value) != jax.tree.structure(before[collection]) or shapes_of(value) != shapes_of(
-            before[collection]
-        ):
-            raise UserError(
-                f"model: a training pass of {name} changes the shape of its collection {collection!r}, but steps must "
-                "preserve shapes; create the whole collection in the first call"
-            )

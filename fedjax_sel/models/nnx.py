@@ -233,9 +233,7 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     """Return a function that makes the module from a key."""
     if isinstance(module, nnx.Module):
         return lambda key: module
-    author = module
-    while isinstance(author, partial):
-        author = author.func
+    author = module.func if isinstance(module, partial) else module
     # An NNX class itself hides the parameters of its `__init__`.
     author = author.__init__ if isinstance(author, type) else author
     by_name = "rngs" in inspect.signature(author).parameters

@@ -71,8 +71,8 @@ def of_batch(
     """Return the gradient of the mean loss of the examples with `counts`, their losses [B], and the new carried state.
 
     `losses_of` is (params, examples) -> per-example losses, for any number of examples, and the new non-trained state.
-    The examples, leaves [B, ...], with `counts`, bool [B], come first. `micro_batch` is the largest number of examples
-    in a piece, at least B for a model with non-trained state.
+    Examples [B, ...] with `counts`, bool [B], come first. A piece has at most `micro_batch` examples; that is at least
+    B for a model with non-trained state.
     """
     number = jnp.maximum(counts.sum(), 1)
 
@@ -179,9 +179,6 @@ def train_and_report(
 ) -> LocalResult:
     """Train one client from the model `received`, and measure its training loss along the way.
 
-    If clients take different numbers of steps, `vmap` runs the loop until the longest ends. Clients that ended earlier
-    keep their weights and optimizer state. The client's key in this round is split.
-
     `statistic` is the statistic of the mini-batch losses, each measured before its step; None: none. `mean` covers all
     steps and `last-pass` the last pass. `rms-first-pass` is the root mean square over the examples of the first pass;
     with `local_steps`, it includes all of the batch in which that pass ends.
@@ -231,14 +228,9 @@ def train_and_report(
     gone, unit = coefficient(trainer, last, learning_rate, started.unit)
     mean = total / jnp.maximum(count, 1.0)
     update = jax.tree.map(lambda after, before: after - before, weights, received)
-    return LocalResult(
-        update=update,
-        training_loss=jnp.sqrt(mean) if statistic == "rms-first-pass" else mean,
-        optimizer_state=OptimizerState(final, unit),
-        num_examples=schedule.num_examples(work, part.size, epochs),
-        coefficient=gone,
-        learning_rate=learning_rate,
-    )
+    training_loss = jnp.sqrt(mean) if statistic == "rms-first-pass" else mean
+    num_examples = schedule.num_examples(work, part.size, epochs)
+    return LocalResult(update, training_loss, OptimizerState(final, unit), num_examples, gone, learning_rate)
 
 
 def coefficient(
@@ -246,9 +238,8 @@ def coefficient(
 ) -> tuple[jax.Array, optax.OptState]:
     """Return FedNova's |a|_1, a client's displacement in learning rates if every gradient is one, and the new `unit`.
 
-    The client's optimizer takes the same steps on a single weight that starts at zero. For SGD, |a|_1 is the number of
-    steps. If the optimizer's state persists between rounds, so does `unit`, its state on that weight: gradients of
-    earlier rounds still move the client, and count.
+    The client's optimizer takes the same steps on a single weight that starts at zero. If its state persists between
+    rounds, so does `unit`, its state on that weight: gradients of earlier rounds still move the client, and count.
     """
     zero = jnp.zeros(())
     memory = Memory(trainer.optimizer.init_own(zero), trainer.optimizer.init_shared(zero))

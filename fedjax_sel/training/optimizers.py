@@ -15,9 +15,6 @@ from fedjax_sel.models import Params
 
 # The contract between a federated optimizer and the simulator.
 #
-# An optimizer is a value, like a strategy: pure functions and static fields. The simulator trains, sums, stores the
-# optimizer's memory, and bills its communication.
-#
 # receive w^t (and `shared`) -> steps on `gradient` -> `report` -> weighted sums -> `combine` -> `server` -> w^(t+1)
 #
 # An update is w_k - w^t under every optimizer, so strategies always read the same quantity. The losses that they read
@@ -52,13 +49,11 @@ class Report(NamedTuple):
 
 def same_gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
     """Return the gradient of the client's own loss unchanged."""
-    del weights, received, memory
     return gradient
 
 
 def report_update(finished: Finished, memory: Memory) -> Report:
     """Report the client's update."""
-    del memory
     return Report(finished.update)
 
 
@@ -69,7 +64,6 @@ def as_it_is(averaged: Any) -> Params:
 
 def nothing(params: Params) -> tuple[()]:
     """Return an empty memory."""
-    del params
     return ()
 
 
@@ -78,9 +72,8 @@ class FederatedOptimizer(NamedTuple):
 
     Attributes:
         name: name in messages.
-        gradient: (gradient, weights, received, memory) -> the gradient that the client's own optimizer steps on.
-            `gradient`, `weights` and `received` (w^t) are pytrees of the model. The function must be linear in the
-            pytrees of the model's structure, since it also computes `Finished.coefficient` on a scalar.
+        gradient: (gradient, weights, received, memory) -> the gradient that the client's own optimizer steps on. It
+            must be linear in the pytrees of the model, since it also computes `Finished.coefficient` on a scalar.
         report: (finished, memory) -> Report.
         combine: mean report -> mean update.
         server: learning rate -> the server's optimizer, whose gradient is minus the mean update.
@@ -134,7 +127,6 @@ def proximal(mu: float):
         raise UserError(f"--optimizer-args mu={mu}: must be at least 0 and finite; 0.01 is a common value")
 
     def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
-        del memory
         return jax.tree.map(lambda g, w, w_t: g + mu * (w - w_t), gradient, weights, received)
 
     return gradient
@@ -172,7 +164,6 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
     """
 
     def report(finished: Finished, memory: Memory) -> Report:
-        del memory
         direction = jax.tree.map(lambda update: update / finished.coefficient, finished.update)
         return Report(Averaged(direction, finished.coefficient, jnp.ones_like(finished.coefficient)))
 
@@ -204,7 +195,6 @@ def scaffold() -> FederatedOptimizer:
     """Build SCAFFOLD; the paper's eta_g is `--server-learning-rate`."""
 
     def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
-        del weights, received
         return jax.tree.map(lambda g, c_i, c: g - c_i + c, gradient, memory.own, memory.shared)
 
     def report(finished: Finished, memory: Memory) -> Report:
@@ -213,9 +203,7 @@ def scaffold() -> FederatedOptimizer:
         own = jax.tree.map(jnp.add, memory.own, change)
         return Report(finished.update, contributed=change, own=own)
 
-    def zeros(params: Params) -> Params:
-        return jax.tree.map(jnp.zeros_like, params)
-
+    zeros = partial(jax.tree.map, jnp.zeros_like)
     return FederatedOptimizer(
         "scaffold", gradient, report, init_own=zeros, init_shared=zeros, vectors_down=1, vectors_up=1
     )
@@ -223,7 +211,7 @@ def scaffold() -> FederatedOptimizer:
 
 # FedAvgM (Hsu et al. 2019) and FedAdagrad, FedAdam, FedYogi (Reddi et al., ICLR 2021, Alg. 2).
 #
-# The server treats minus the mean update Delta as a gradient and takes its own optimizer step:
+# Delta is the mean update:
 #
 # FedAvgM     m <- beta m + Delta                       w <- w + eta m
 # the others  m <- beta1 m + (1 - beta1) Delta          w <- w + eta m / (sqrt(v) + tau)
@@ -246,9 +234,7 @@ class FedOptState(NamedTuple):
     second: Any  # v
 
 
-def scale_by_fedopt(
-    second_moment: SecondMoment, beta1: float, beta2: float, tau: float
-) -> optax.GradientTransformation:
+def scale_by_fedopt(rule: SecondMoment, beta1: float, beta2: float, tau: float) -> optax.GradientTransformation:
     """Scale to the direction m / (sqrt(v) + tau) of the paper; `beta1` and `beta2` are the decays of m and v."""
 
     def init(params: optax.Params) -> FedOptState:
@@ -256,16 +242,14 @@ def scale_by_fedopt(
         return FedOptState(jax.tree.map(jnp.zeros_like, params), second)
 
     def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
-        del params
         first = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, updates)
-        second = jax.tree.map(lambda v, g: second_moment(v, g * g, beta2), state.second, updates)
+        second = jax.tree.map(lambda v, g: rule(v, g * g, beta2), state.second, updates)
         return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), first, second), FedOptState(first, second)
 
     return optax.GradientTransformation(init, update)
 
 
 def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    del beta2
     return v + squared
 
 
@@ -376,7 +360,6 @@ TABLE: dict[str, Entry] = {
 }
 
 REGISTRY = Registry("--optimizer", FederatedOptimizer, {name: entry.factory for name, entry in TABLE.items()})
-
 
 names, make, parameters = REGISTRY.names, REGISTRY.make, REGISTRY.parameters
 """Functions that list the optimizers, build one by name, and return its parameters; see `Registry`."""

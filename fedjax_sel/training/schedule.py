@@ -76,10 +76,7 @@ def plan(
     if steps is not None:
         taken = steps * np.minimum(batch_size, sizes)
         if taken.max() >= 2**31:
-            raise UserError(
-                f"--local-steps: {steps} steps of {min(batch_size, int(sizes.max()))} examples are more than 2^31 - 1 "
-                "examples; choose fewer steps"
-            )
+            raise UserError(f"--local-steps: {steps} steps are more than 2^31 - 1 examples; choose fewer steps")
         return LocalWork(batch_size, steps, None, int(np.max(-(-taken // sizes))) + 1, steps)
     assert epochs is not None
     low, high = (epochs, epochs) if isinstance(epochs, int) else epochs

@@ -61,9 +61,9 @@ def finite_part(report: Any, finite: jax.Array) -> Any:
 def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array) -> tuple[Any, Any]:
     """Return the weighted mean of the reports, from the weighted sums over the finite ones.
 
-    The weight of a report that is not finite goes to the other reports. If no report is finite, the mean is zero. The
-    host decides whether the run continues. `sums` and the result are two pytrees: `Report.averaged`, and the changes of
-    non-trained model state, whose mean is proper even if the weights, float32 [K], sum to more than one.
+    The weight of a report that is not finite goes to the other reports. If no report is finite, the mean is zero.
+    `sums` and the result are two pytrees: `Report.averaged`, and the changes of non-trained model state, whose mean is
+    proper even if the weights, float32 [K], sum to more than one.
     """
     broken = (~finite & (weights != 0)).any()
     kept = jnp.where(finite, weights, 0.0).sum()
@@ -88,8 +88,7 @@ def step(server: optax.GradientTransformation, state: optax.OptState, params: Pa
 
     The gradient of `server` is minus the mean update, so SGD(1.0) is plain averaging.
     """
-    pseudo_gradient = jax.tree.map(jnp.negative, mean_update)
-    change, state = server.update(pseudo_gradient, state, params)
+    change, state = server.update(jax.tree.map(jnp.negative, mean_update), state, params)
     return optax.apply_updates(params, change), state
 
 

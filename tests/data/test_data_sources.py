@@ -109,7 +109,7 @@ DAMAGES = {
     "no info": (lambda f: (f / "dataset_info.json").unlink(), "not fully prepared"),
     "info is not JSON": (lambda f: truncate(f / "dataset_info.json"), "dataset_info.json is damaged"),
     "records cut": (lambda f: truncate(f / TRAIN), "damaged or incomplete"),
-    "records missing": (lambda f: (f / TRAIN).unlink(), "missing.*damaged or incomplete"),
+    "records missing": (lambda f: (f / TRAIN).unlink(), "0 records.*damaged or incomplete"),
     "records empty": (lambda f: (f / TRAIN).write_bytes(b""), "damaged or incomplete"),
     "records changed": (lambda f: flip(f / TRAIN), "damaged or incomplete"),
     "fewer records": (lambda f: rewrite_info(f, '"30"', '"31"'), "holds 30 records instead of 31"),

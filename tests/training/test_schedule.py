@@ -72,7 +72,7 @@ def test_full_batch_takes_everything_in_every_step():
 
 def test_more_examples_than_can_be_counted_are_refused():
     assert schedule.plan([60_000], 60_000, 35_000, None, True).steps == 35_000
-    with pytest.raises(UserError, match=r"--local-steps: 40000 steps of 60000 examples are more than 2\^31"):
+    with pytest.raises(UserError, match=r"--local-steps: 40000 steps are more than 2\^31"):
         schedule.plan([60_000], 60_000, 40_000, None, True)
 
 

@@ -579,8 +579,9 @@ def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
         raise UserError(f"indices: client {client} has no examples; give it at least one, or leave it out")
     if own.ndim != 1 or own.dtype.kind not in "iu":
         raise UserError(f"indices: client {client} has {own.dtype} of shape {own.shape}; give whole numbers, [m]")
-    if own.min() < 0 or own.max() >= num_examples:
-        raise UserError(f"indices: a position of client {client} is not in 0 to {num_examples - 1}, the training set")
+    outside = own[(own < 0) | (own >= num_examples)]
+    if len(outside):
+        raise UserError(f"indices: {outside[0]} of client {client} is not in 0 to {num_examples - 1}, the training set")
     if len(np.unique(own)) < len(own):
         raise UserError(f"indices: client {client} has a position twice; give each position once")
     return own.astype(np.int64)

@@ -349,8 +349,8 @@ def test_clients_by_hand_may_share_examples():
     "indices,words",
     [
         ([[0], []], "client 1 has no examples; give it at least one, or leave it out"),
-        ([[0], [12]], "a position of client 1 is not in 0 to 11"),
-        ([[-1]], "a position of client 0"),
+        ([[0], [12]], "12 of client 1 is not in 0 to 11"),
+        ([[-1]], "-1 of client 0"),
         ([[1, 3, 1]], "client 0 has a position twice"),
         ([[0.5]], "client 0 has float64"),
         ([[True, False]], "client 0 has bool"),

@@ -55,6 +55,12 @@ def test_order_by_a_number(root):
     assert tables.filled(page, root).endswith("\n| name |\n|---|\n| fedcor |\n| random |\n<!-- end -->")
 
 
+def test_a_number_in_the_heading(root):
+    sources = "r = r.csv where setting=a\none = r.csv where algo=random, setting=a"
+    page = f"<!-- table\n{sources}\nkey algo\nonly fedcor\n| {{one.mean:.1f}} |\n| {{r.mean:.1f}} |\n--><!-- end -->"
+    assert tables.filled(page, root).endswith("\n| 0.5 |\n|---|\n| 0.6 |\n<!-- end -->")
+
+
 def test_a_number_in_a_sentence(root):
     page = "It takes <!-- value r.json#cases where name=x: {took.ms:.1f} ms -->9 ms<!-- end --> here."
     filled = tables.filled(page, root)

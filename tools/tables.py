@@ -16,7 +16,8 @@ A table stands between two comments; the first names its sources:
     -->
     <!-- end -->
 
-Without `key`, each source selects one record, and each further line is a row of the table:
+Fields in the heading belong to sources with one record. Without `key`, each source selects one record, and each further
+line is a row of the table:
 
     <!-- table
     one = results/leaderboard/fmnist-1spc/pairs.csv where measure=last_rounds_accuracy, row=clustered
@@ -128,11 +129,14 @@ def _table(about: str, root: Path) -> str:
     if unknown or not sources:
         raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")
     heading, *rows = template
+    several = len(rows) > 1
+    singles = [(name, _one(found)[0]) for name, found in sources if several or len(found) == 1]
+    values = {f"{name}.{column}": value for name, record in singles for column, value in record.items()}
+    heading = FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), heading)
     rule = "|" + "---|" * (heading.count("|") - 1)
-    if len(rows) > 1:
+    if several:
         if words:
             raise ValueError("several rows take no key, only or sort: each source selects one record")
-        values = {f"{name}.{column}": value for name, found in sources for column, value in _one(found)[0].items()}
         rows = [FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), row) for row in rows]
         return "\n" + "\n".join([heading, rule, *rows]) + "\n"
     joined = _joined(sources, words.get("key"))

@@ -487,7 +487,7 @@ def test_a_strategy_that_forgets_its_rounds_is_found():
         (lambda: 3, "returns int and must return"),
         (lambda d: made(uniform), "calling it without arguments raises TypeError"),
         (3, "calling it without arguments raises TypeError"),
-        (lambda: made(uniform)._replace(name=""), "its name is ''"),
+        (lambda: made(uniform)._replace(name=""), "its name must be a nonempty string"),
     ],
 )
 def test_what_is_no_factory_is_said_to_be_none(factory, sentence):

@@ -20,7 +20,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.selector import standing
-from fedjax_sel.selector.standing import Ask, Bill, Hooks, Name, Size, Standing, Terms
+from fedjax_sel.selector.standing import Account, Ask, Bill, Hooks, Name, Size, Standing, Terms
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
@@ -315,12 +315,12 @@ class Selector:
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
         terms = self._terms
         self._hooks = Hooks(terms)
-        state, info = self._hooks.init(terms.sizes, terms.all_sizes)
+        state, info = self._hooks.init()
         self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
         silent = np.zeros((num_clients,), bool)
-        now = Standing("start", 0, state, info, standing.empty(num_clients), None, silent)
+        now = Standing("start", 0, state, info, Account((), silent), None, silent)
         self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
         self._lock = threading.Lock()
 
@@ -505,7 +505,7 @@ class Selector:
             round=now.round + 1,
             state=state,
             info=info,
-            account=now.account.with_reports(report.clients, report.losses).closed(),
+            account=now.account.closed(report.clients, report.losses),
             reachable=None,
             silent=np.zeros_like(now.silent),
         )
@@ -534,7 +534,7 @@ class Selector:
             )
         try:
             arrays = filled(self._now.arrays(), leaves)
-            self._now = standing.restored(about["standing"], arrays, self._terms)
+            self._now = standing.restored(about["standing"], arrays)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise broken_file(path) from error
 

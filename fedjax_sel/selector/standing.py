@@ -1,10 +1,11 @@
 """A Selector's configuration and state: hooks of its strategy, answers, queries, and accounts of traffic."""
 
 import hashlib
+import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,8 +28,6 @@ from fedjax_sel.strategies.base import (
     Selection,
     ServerMetrics,
     Strategy,
-    Unrequested,
-    keep_state,
 )
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
 from fedjax_sel.strategies.protocol import SelectionState
@@ -113,14 +112,17 @@ def example_counts(what: str, values: Any, clients: Clients) -> np.ndarray:
     return array.astype(np.int32)
 
 
-def answer_rows(what: str, values: Any, shape: tuple[int, ...], names: Sequence[Name] = ()) -> np.ndarray:
+def answer_rows(
+    what: str,
+    values: Any,
+    shape: tuple[int, ...],
+    names: Sequence[Name] = (),
+    advice: str = "leave that client out, so that it counts as silent",
+) -> np.ndarray:
     """Return finite real numbers as float32, or raise UserError.
 
-    Args:
-        what: name of the argument, for messages.
-        values: an array, or a value that NumPy converts to one.
-        shape: the required shape; if it contains 0, any empty array is accepted.
-        names: names of the clients along the first axis; empty if there is no client axis.
+    If `shape` contains 0, any empty array is accepted. `names` are the clients along the first axis; () if there is no
+    client axis.
     """
     array = _answer_array(what, values)
     if array.size == 0 and 0 in shape:
@@ -134,10 +136,8 @@ def answer_rows(what: str, values: Any, shape: tuple[int, ...], names: Sequence[
     finite = np.isfinite(array).reshape(len(array) if shape else 1, -1).all(axis=1)
     if not finite.all():
         whose = f" of client {shown(names[int(np.argmin(finite))])}" if names else ""
-        raise UserError(
-            f"{what}: a number{whose} is NaN or infinite in float32; "
-            f"{'leave that client out, so that it counts as silent' if names else 'pass finite numbers'}"
-        )
+        advice = advice if names else "pass finite numbers"
+        raise UserError(f"{what}: a number{whose} is NaN or infinite in float32; {advice}")
     return array
 
 
@@ -153,40 +153,25 @@ def answer_tree(
 ) -> Any:
     """Return a pytree of weights as float32, or raise UserError.
 
-    Args:
-        what: name of the argument, for messages.
-        values: a pytree with leaves [M, ...], or without the client axis if `names` is None.
-        num_params: number of weights of one model, P.
-        names: names of the M clients.
-        broken: mask of the clients with non-finite numbers, bool [M].
+    Leaves are [M, ...] for M clients, or have no client axis if `names` is None. `broken`, bool [M], marks the clients
+    with nonfinite numbers.
     """
     leaves, structure = jax.tree.flatten(values)
     arrays = [_answer_array(what, leaf) for leaf in leaves]
-    rows = None if names is None else len(names)
-    if names is not None and any(array.ndim == 0 or array.shape[0] != rows for array in arrays):
-        raise UserError(f"{what}: an array has no first axis of length {rows}; pass one row per client that reported")
+    if names is not None and any(array.shape[:1] != (len(names),) for array in arrays):
+        raise UserError(
+            f"{what}: an array has no first axis of length {len(names)}; pass one row per client that reported"
+        )
     size = sum(int(np.prod(array.shape if names is None else array.shape[1:])) for array in arrays)
     if size != num_params:
         raise UserError(
             f"{what}: a model has {size} numbers here, but num_params={num_params}; pass all of its weights"
         )
-    checked = []
+    sound: Any = ... if broken is None else ~broken
+    whose = () if names is None else tuple(itertools.compress(names, sound))
     for array in arrays:
-        if broken is not None and broken.any() and array.dtype.kind == "f":
-            rows_of = broken.reshape(-1, *[1] * (array.ndim - 1))
-            checked.append(np.where(rows_of, array, _finite(what, np.where(rows_of, 0.0, array), names)))
-        else:
-            checked.append(_finite(what, array, names))
-    return jax.tree.unflatten(structure, [array.astype(np.float32) for array in checked])
-
-
-def _finite(what: str, array: np.ndarray, names: Sequence[Name] | None) -> np.ndarray:
-    try:
-        return answer_rows(what, array, array.shape, () if names is None else names)
-    except UserError as error:
-        if names is None or "NaN" not in str(error):
-            raise
-        raise UserError(f"{str(error).split(';')[0]}; add that client to `broken`, or leave it out") from None
+        answer_rows(what, array[sound], array[sound].shape, whose, "add that client to `broken`, or leave it out")
+    return jax.tree.unflatten(structure, [array.astype(np.float32) for array in arrays])
 
 
 def answer_metrics(evaluations: Any, read: Any) -> ServerMetrics:
@@ -225,41 +210,41 @@ class Hooks:
     """Compiled hooks of one strategy."""
 
     def __init__(self, terms: "Terms"):
-        self.strategy, self.size, self.counts, self.model = terms.strategy, terms.size, terms.counts, terms.model
-        self.has_clock = terms.has_clock
+        self.terms = terms
+        vector = {"all": jax.ShapeDtypeStruct((terms.counts.num_params,), jnp.float32)}
+        self._params = vector if terms.model.params is None else terms.model.params
         self._loss_of: Callable[[np.ndarray], float] | None = None  # mask of a subset -> its loss, for this round
         self._failed: Exception | None = None
-        over = protocol.over_replicates(self.strategy)
+        self._over = protocol.over_replicates(terms.strategy)
         self._stream = keys.streams(keys.roots([terms.seed], {})).selection
-        self._observe = jax.jit(partial(protocol.observe, over))
-        self._select = jax.jit(over.select)
-        self._learn = jax.jit(partial(_learn, over, self._shapes(), self._losses, self.has_clock))
+        self._observe = jax.jit(partial(protocol.observe, self._over))
+        self._select = jax.jit(self._over.select)
+        self._learn = jax.jit(self._close)
 
-    def init(self, sizes: np.ndarray, all_sizes: np.ndarray) -> tuple[Any, Information]:
-        """Return the initial state and the empty tables, from the examples per client, int32 [N]."""
-        n, k, t = self.size
-        total = np.float32(sizes.sum(dtype=np.int64))  # real federations can exceed the int32 range
+    def init(self) -> tuple[Any, Information]:
+        """Return the initial state and the empty tables."""
+        terms = self.terms
+        n, k, t = terms.size
+        total = np.float32(terms.sizes.sum(dtype=np.int64))  # real federations can exceed the int32 range
 
         def initial(stream, sizes, all_sizes):
-            counts = (n, k, t, self.counts.num_classes, self.counts.num_params)
-            env = Env(*counts, sizes, sizes / total, all_sizes, *self.model, self.has_clock)
-            return self.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+            counts = (n, k, t, terms.counts.num_classes, terms.counts.num_params)
+            env = Env(*counts, sizes, sizes / total, all_sizes, *terms.model, terms.has_clock)
+            return terms.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
         with contract.explained("init"):
-            state = jax.jit(jax.vmap(initial))(self._stream, sizes[None], all_sizes[None])
-        return state, jax.tree.map(np.asarray, protocol.empty_information(self.strategy, self.counts, 1, n))
+            state = jax.jit(jax.vmap(initial))(self._stream, terms.sizes[None], terms.all_sizes[None])
+        info = protocol.empty_information(terms.strategy, terms.counts, 1, n)
+        return state, jax.tree.map(np.asarray, info)
 
     def prepare(self, state: Any, info: Information) -> Any:
         """Return the state at the start of the first round."""
-        if self.strategy.prepare is keep_state:
-            return state
         only = jax.tree.map(lambda leaf: leaf[0], (state, info))
-        return jax.tree.map(lambda leaf: leaf[None], protocol.prepare(self.strategy, *only))
+        return jax.tree.map(lambda leaf: leaf[None], protocol.prepare(self.terms.strategy, *only))
 
     def observe(self, state, info, round: int, available: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
         """Return the state after the answers of ALL clients, and the candidates, int32 [d] or None."""
-        selection_key = self._key(round)
-        key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(selection_key)
+        key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(self._key(round))
         state, candidates = self._observe(state, info, key, np.int32(round), _batch(available))
         return state, None if candidates is None else np.asarray(candidates[0])
 
@@ -273,13 +258,9 @@ class Hooks:
     ) -> tuple[Any, Information]:
         """Return the state and the tables after a round.
 
-        Args:
-            state: the strategy's state after the selection.
-            info: tables with the cohort's answers.
-            round: the round, from 0.
-            reports: the cohort, with a mask of the clients that reported.
-            fields: fields of the Outcome, `finite` and the ones that `update` reads.
-            loss_of: function from a mask of members, bool [K], to the server's loss of their average.
+        `reports` is the cohort with a mask of the clients that reported. `fields` are the fields of the Outcome:
+        `finite` and the ones that `update` reads. `loss_of` maps a mask of members, bool [K], to the server's loss of
+        their average.
         """
         self._loss_of, self._failed = loss_of, None
         state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
@@ -288,10 +269,17 @@ class Hooks:
             raise self._failed
         return state, info
 
-    def _shapes(self) -> Any:
-        """Return the shapes of the trained weights; one vector of length P if the model is not given."""
-        vector = {"all": jax.ShapeDtypeStruct((self.counts.num_params,), jnp.float32)}
-        return vector if self.model.params is None else self.model.params
+    def _close(self, state, info, round, reports: Selection, fields: dict[str, Any]) -> tuple[Any, Information]:
+        given, axes = (fields["updates"], 2) if "updates" in fields else (fields.get("step", self._params), 1)
+        if given is not self._params:
+            given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], jnp.float32), given)
+        # Unread fields are zeros, with the shapes of the available ones.
+        shapes = contract.outcome(self._over, reports.ids.shape[1], self.terms.has_clock, given)
+        outcome = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes)
+        subset_loss = protocol.subset_loss_of(self._over, self._losses, jnp.zeros((1,)))
+        outcome = outcome._replace(**{"path_lengths": None, "subset_loss": subset_loss, **fields})
+        known = protocol.learn(self._over, SelectionState(state, info), round, reports, outcome)
+        return known.state, known.info
 
     def _losses(self, reports: Any, mask: jax.Array) -> jax.Array:
         """Query the server for the losses of subsets from inside the compiled `learn`."""
@@ -299,7 +287,7 @@ class Hooks:
         def query(mask: np.ndarray) -> np.ndarray:
             losses = np.zeros((len(mask),), np.float32)
             try:
-                assert self._loss_of is not None, "reports.arrange requires subset_loss if the strategy reads it"
+                assert self._loss_of is not None
                 losses[:] = [self._loss_of(np.asarray(members)) for members in mask]
             except Exception as error:  # `learn` raises it, because JAX would wrap an error of a callback
                 self._failed = error
@@ -310,38 +298,17 @@ class Hooks:
 
     def outcome_reads(self, state: Any, info: Information) -> Outcome:
         """Return an Outcome of Booleans, True for the fields that `update` reads; `metrics` is None if not bought."""
-        k = self.strategy.num_places(self.size.num_clients, self.size.num_selected)
-
-        def shape(*axes: int, dtype: Any = jnp.float32) -> Any:
-            return jax.ShapeDtypeStruct(axes, dtype)
-
-        evaluation: Any = Evaluation(shape(dtype=jnp.int32), shape(), shape())
-        bought = any(request.kind == "server_metrics" for request in self.strategy.requests)
-        unrequested = Unrequested(self.strategy.name, "server_metrics")
-        params = self._shapes()
-        outcome = Outcome(
-            updates=jax.tree.map(lambda leaf: shape(k, *leaf.shape), params),
-            losses_before=shape(k),
-            losses_after=shape(k),
-            step=jax.tree.map(lambda leaf: shape(*leaf.shape), params),
-            finite=shape(k, dtype=jnp.bool_),
-            metrics=ServerMetrics(evaluation, evaluation) if bought else unrequested,
-            path_lengths=shape(k),
-            subset_loss=protocol.subset_loss_placeholder(self.strategy, shape(k)),
-            seconds=shape(k) if self.has_clock else None,
-        )
+        strategy = self.terms.strategy
+        outcome = contract.outcome(strategy, self.terms.num_places, self.terms.has_clock, self._params)
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
-        select = self.strategy.select
-        answer = jax.eval_shape(select, jax.eval_shape(lambda: jax_settings.key(0)), *own, shape(dtype=jnp.int32), None)
-        if self.strategy.update is keep_state:
-            reads = jax.tree.map(lambda leaf: False, outcome)
-        else:
-            reads = protocol.fields_read(self.strategy.update, *own, shape(dtype=jnp.int32), answer, outcome)[-1]
+        key, round = jax.eval_shape(lambda: (jax_settings.key(0), jnp.int32(0)))
+        answer = jax.eval_shape(strategy.select, key, *own, round, None)
+        reads = protocol.fields_read(strategy.update, *own, round, answer, outcome)[-1]
         some: Any = any
         return reads._replace(
             updates=some(jax.tree.leaves(reads.updates)),
             step=some(jax.tree.leaves(reads.step)),
-            metrics=reads.metrics if bought else None,
+            metrics=reads.metrics if isinstance(reads.metrics, ServerMetrics) else None,
             subset_loss=some(jax.tree.leaves(reads.subset_loss)),
         )
 
@@ -349,35 +316,8 @@ class Hooks:
         return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
 
 
-def _learn(
-    strategy: Strategy, shapes: Any, losses: Any, has_clock: bool, state, info, round, reports: Selection, fields: Any
-):
-    k = reports.ids.shape[1]
-    # Unread fields are zeros, with the shapes of the available ones.
-    if "updates" in fields:
-        params = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape[2:])), fields["updates"])
-    else:
-        zeros = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape)), shapes)
-        params = jax.tree.map(jnp.zeros_like, fields.get("step", zeros))
-    outcome = Outcome(
-        updates=jax.tree.map(lambda leaf: jnp.zeros((1, k, *leaf.shape[1:])), params),
-        losses_before=jnp.zeros((1, k)),
-        losses_after=jnp.zeros((1, k)),
-        step=params,
-        finite=fields["finite"],
-        metrics=Unrequested(strategy.name, "server_metrics"),
-        subset_loss=protocol.subset_loss_of(strategy, losses, jnp.zeros((1,))),
-        seconds=jnp.zeros((1, k)) if has_clock else None,
-    )._replace(**fields)
-    known = protocol.learn(strategy, SelectionState(state, info), round, reports, outcome)
-    return known.state, known.info
-
-
 def _batch(leaf: np.ndarray | None) -> Any:
     return None if leaf is None else leaf[None]
-
-
-_LENGTHS = {"P": "num_params", "C": "num_classes", "Q": "profile_size"}
 
 
 class Terms(NamedTuple):
@@ -440,7 +380,7 @@ def make_terms(
     for name, value in size._asdict().items():
         _check_integer(name, value, 1)
     size = Size(*map(int, size))  # JSON has no NumPy integers
-    num_clients, num_selected, _ = size
+    num_clients, num_selected = size[:2]
     if num_selected > num_clients:
         raise UserError(f"num_selected: {num_selected} exceeds the {num_clients} clients; choose at most {num_clients}")
     _check_integer("seed", seed, 0)
@@ -465,7 +405,7 @@ def make_terms(
             )
         lengths = {**lengths, "num_params": count}
     for request in made.requests:
-        needed = _LENGTHS.get(KINDS[request.kind].symbol)
+        needed = {"P": "num_params", "C": "num_classes", "Q": "profile_size"}.get(KINDS[request.kind].symbol)
         if needed and lengths[needed] is None:
             raise UserError(f"{needed}: strategy {made.name!r} requests {request.kind!r}; pass {needed}")
     for name, value in lengths.items():
@@ -552,7 +492,7 @@ class Account(NamedTuple):
 
     past: tuple[Spent, ...]
     received: np.ndarray  # clients that received the current round's model, bool [N]
-    beside: Spent  # the current round's costs without the models of `received`
+    beside: Spent = Spent()  # the current round's costs without the models of `received`
 
     def with_answers(
         self, requests: list[Request], counts: Counts, queried: np.ndarray, answered: int, cohort: int
@@ -571,29 +511,21 @@ class Account(NamedTuple):
             account = account._replace(received=received, beside=spent)
         return account
 
-    def with_reports(self, clients: int, losses: int) -> "Account":
-        """Return the account after `clients` clients each sent an update with `losses` losses."""
-        down, up, floats = self.beside
-        return self._replace(beside=Spent(down, up + clients, floats + losses * clients))
-
     def current(self) -> Spent:
         """Return the costs of the current round so far."""
         return self.beside._replace(models_down=self.beside.models_down + int(self.received.sum()))
 
-    def closed(self) -> "Account":
-        """Return the account at the start of the next round."""
-        return Account((*self.past, self.current()), np.zeros_like(self.received), Spent())
+    def closed(self, clients: int, losses: int) -> "Account":
+        """Return the account of the next round, after `clients` clients each sent an update with `losses` losses."""
+        down, up, floats = self.current()
+        spent = Spent(down, up + clients, floats + losses * clients)
+        return Account((*self.past, spent), np.zeros_like(self.received))
 
     def bill(self) -> Bill:
         """Return the bill of all rounds so far."""
         current = self.current()
         rounds = self.past if current == Spent() else (*self.past, current)
         return Bill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())
-
-
-def empty(num_clients: int) -> Account:
-    """Return the account before the first query."""
-    return Account((), np.zeros((num_clients,), bool), Spent())
 
 
 Phase = Literal["start", "all", "candidates", "cohort"]
@@ -639,74 +571,33 @@ class Standing(NamedTuple):
         }
 
 
-def restored(words: dict[str, Any], arrays: Any, terms: Terms) -> Standing:
-    """Return the state from the values of `words` and `arrays`; damaged ones raise one of several exceptions."""
-    n, k, num_rounds = terms.size
+def restored(words: dict[str, Any], arrays: Any) -> Standing:
+    """Return the state from the values of `words` and `arrays`."""
     state, info, received, silent = arrays
-    phase, round, chosen = words["phase"], words["round"], words["selection"]
-    requested = {request.kind for request in terms.strategy.requests}
-    past = tuple(_spent(spent) for spent in words["past"])
-    ids = np.arange(n)
-    candidates = _array(words["candidates"], np.int32, None)
-    selection = None
-    if chosen is not None:
+    selection = words["selection"]
+    if selection is not None:
         dtypes = {"ids": np.int32, "weights": np.float32, "mask": bool}
-        selection = Selection(**{name: _array(chosen[name], dtypes[name], k) for name in Selection._fields})  # pyright: ignore
-        _need(selection.ids is not None and selection.mask is not None)
-        cohort = selection.ids[selection.mask]
-        _need(np.isin(cohort, ids).all() and len(set(cohort.tolist())) == len(cohort))
-    _need(phase in get_args(Phase) and (phase == "cohort") == (selection is not None))
-    _need(type(round) is int and 0 <= round <= num_rounds and len(past) == round)
-    _need(phase != "start" or (round == 0 and bool(protocol.requests_at_start(terms.strategy))))
-    _need(round < num_rounds or phase == "all")
-    _need(candidates is None or (np.isin(candidates, ids).all() and len(set(candidates.tolist())) == len(candidates)))
-    for kind in info.kinds():
-        fact = getattr(info, kind)
-        _need(np.isfinite(fact.value).all() and (fact.age >= 0).all() and (fact.age <= NEVER).all())
+        selection = Selection(**{name: _array(selection[name], dtype) for name, dtype in dtypes.items()})  # pyright: ignore
     return Standing(
-        phase=phase,
-        round=round,
+        phase=words["phase"],
+        round=words["round"],
         state=state,
         info=info,
-        account=Account(past, received, _spent(words["beside"])),
-        reachable=_array(words["there"], bool, n),
+        account=Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"])),
+        reachable=_array(words["there"], bool),
         silent=silent,
-        answered=tuple(kind for kind in words["told"] if _need(kind in requested)),
-        candidates=candidates,
+        answered=tuple(words["told"]),
+        candidates=_array(words["candidates"], np.int32),
         selection=selection,
     )
-
-
-def _need(holds: Any) -> bool:
-    if not holds:
-        raise ValueError("no valid state of a Selector")
-    return True
-
-
-def _spent(counts: Any) -> Spent:
-    spent = Spent(*counts)
-    _need(all(type(count) is int and count >= 0 for count in spent))
-    return spent
 
 
 def _listed(array: Any) -> list | None:
     return None if array is None else np.asarray(array).tolist()
 
 
-def _array(values: list | None, dtype: Any, length: int | None) -> np.ndarray | None:
-    """Return a list as an array, after a check that its elements have the type of the dtype."""
-    if values is None:
-        return None
-    kinds = {bool: bool, np.int32: int, np.float32: (int, float)}[dtype]
-    _need(isinstance(values, list) and all(isinstance(value, kinds) for value in values))
-    _need(dtype is bool or not any(isinstance(value, bool) for value in values))
-    _need(length is None or len(values) == length)
-    array = np.asarray(values)
-    _need(dtype is bool or np.isfinite(array).all())
-    return array.astype(dtype)
-
-
-_GROUPS = {"all": ALL, "candidates": CANDIDATES, "cohort": SELECTED}
+def _array(values: list | None, dtype: Any) -> np.ndarray | None:
+    return None if values is None else np.array(values, dtype)
 
 
 class Ask(NamedTuple):
@@ -748,13 +639,12 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
     clients = terms.clients.named(queried) if pending else ()
     asks = []
     for kind, request in pending.items():
-        ask = Ask(kind, request.who, clients, dict(request.options), facts.shape(request, terms.counts),
-                  KINDS[kind].needs_model)  # fmt: skip
+        largest = -np.inf
         if KINDS[kind].is_loss:
             fact: Fact = getattr(now.info, kind)
-            measured = np.asarray(fact.age) < NEVER
-            ask = ask._replace(largest_known=float(np.asarray(fact.value)[measured].max(initial=-np.inf)))
-        asks.append(ask)
+            largest = float(fact.value[fact.age < NEVER].max(initial=-np.inf))
+        options, shape = dict(request.options), facts.shape(request, terms.counts)
+        asks.append(Ask(kind, request.who, clients, options, shape, KINDS[kind].needs_model, largest))
     return tuple(asks)
 
 
@@ -770,7 +660,6 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     if kind not in asks:
         why = "was already reported" if kind in now.answered else "is not due"
         raise UserError(f"tell: {kind!r} {why} in round {now.round + 1}; report the facts that `asks` returns")
-    ids = tuple(ids) if isinstance(ids, Iterable) and not isinstance(ids, str | bytes) else ids
     places = terms.clients.places(f"tell {kind!r}", ids)
     queried = terms.clients.mask("asks", asks[kind].clients)
     if not queried[places].all():
@@ -806,5 +695,6 @@ def _requests(terms: Terms, now: Standing) -> list[Request]:
     """Return the requests of this phase that are due, including answered ones."""
     if now.phase == "start":
         return [request for _, request in protocol.requests_at_start(terms.strategy) if request.who != SERVER]
-    group = protocol.requests_to(terms.strategy, _GROUPS[now.phase])
-    return [request for _, request in group if bool(request.when.due(jnp.int32(now.round)))]
+    group = {"all": ALL, "candidates": CANDIDATES, "cohort": SELECTED}[now.phase]
+    requests = protocol.requests_to(terms.strategy, group)
+    return [request for _, request in requests if bool(request.when.due(jnp.int32(now.round)))]

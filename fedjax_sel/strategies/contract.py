@@ -213,16 +213,16 @@ def hooks(
     return table
 
 
-def outcome(strategy: Strategy, num_places: int, has_clock: bool = False) -> Any:
-    """Return the shapes of an Outcome for the stand-in model."""
+def outcome(strategy: Strategy, num_places: int, has_clock: bool = False, model: Any = MODEL) -> Any:
+    """Return the shapes of an Outcome for a model of float32 weights, by default the stand-in."""
     k, scalar = num_places, _shape((), jnp.float32)
     evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
     bought = any(request.kind == "server_metrics" for request in strategy.requests)
     return Outcome(
-        updates=jax.tree.map(lambda leaf: _shape((k, *leaf.shape), jnp.float32), MODEL),
+        updates=jax.tree.map(lambda leaf: _shape((k, *leaf.shape), jnp.float32), model),
         losses_before=_shape((k,), jnp.float32),
         losses_after=_shape((k,), jnp.float32),
-        step=MODEL,
+        step=model,
         finite=_shape((k,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=_shape((k,), jnp.float32),

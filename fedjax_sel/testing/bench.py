@@ -1,10 +1,9 @@
 """The synthetic worlds in which the conformance kit runs a strategy, and the report of its checks."""
 
-import contextlib
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,6 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.core import jax_settings
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import base, contract, protocol
 from fedjax_sel.strategies.base import (
     NEVER,
@@ -35,15 +33,6 @@ from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 class Violation(Exception):  # noqa: N818 - raised by a check, never by the kit
     """A strategy breaks the contract."""
-
-
-@contextlib.contextmanager
-def violations() -> Iterator[None]:
-    """Convert user errors about a broken contract into violations."""
-    try:
-        yield
-    except UserError as error:
-        raise Violation(str(error)) from error
 
 
 class NotApplicable(Exception):  # noqa: N818

@@ -130,13 +130,13 @@ def _table(about: str, root: Path) -> str:
         raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")
     heading, *rows = template
     several = len(rows) > 1
+    if several and words:
+        raise ValueError("several rows take no key, only or sort: each source selects one record")
     singles = [(name, _one(found)[0]) for name, found in sources if several or len(found) == 1]
     values = {f"{name}.{column}": value for name, record in singles for column, value in record.items()}
     heading = FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), heading)
     rule = "|" + "---|" * (heading.count("|") - 1)
     if several:
-        if words:
-            raise ValueError("several rows take no key, only or sort: each source selects one record")
         rows = [FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), row) for row in rows]
         return "\n" + "\n".join([heading, rule, *rows]) + "\n"
     joined = _joined(sources, words.get("key"))

@@ -87,8 +87,10 @@ def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
         seconds = (f"{_world(part, name)} {tables[part].shared.seconds:,.0f}" for part in parts)
         page.append(f"Equal seconds: {'; '.join(seconds)}.")
         missing = [part for part in worlds(settings.SETTINGS[name]) if part not in parts]
-        missing += [f"{row} of {part}" for part in parts for row in found[part].about["planned"]
-                    if row not in found[part].about["rows"]]  # fmt: skip
+        for row in dict.fromkeys(row for part in parts for row in found[part].about["planned"]):
+            without = [_world(part, name) for part in parts
+                       if row in found[part].about["planned"] and row not in found[part].about["rows"]]  # fmt: skip
+            missing += [row if len(without) == len(parts) else f"{row} ({'; '.join(without)})"] if without else []
         if missing:
             page.append(f"**Not run yet:** {', '.join(missing)}.")
     return "\n\n".join([*page, _LEGEND]) + "\n"

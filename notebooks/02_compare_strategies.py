@@ -42,7 +42,7 @@ from pathlib import Path
 
 FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
-SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
 if importlib.util.find_spec("fedjax_sel") is None:
     here = Path.cwd()
@@ -51,13 +51,13 @@ if importlib.util.find_spec("fedjax_sel") is None:
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
         sys.exit(
-            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
-    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
-    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
     pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode != 0:

@@ -17,7 +17,7 @@
 #
 # The idea: **if clients report how many examples of each label they have, the server can choose cohorts whose pooled labels match
 # those of all clients.** This needs no model, only a few numbers, once. (It reveals each client's labels to the server, which may
-# be unacceptable in practice. A simulation shows what the information would be worth.)
+# be unacceptable in practice. A simulation shows the value of this information.)
 #
 # You will write the strategy, check it with the conformance kit, compare it with two others, and read its bill. It takes about
 # two minutes on two CPU cores.
@@ -38,7 +38,7 @@ from pathlib import Path
 
 FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
-SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
 if importlib.util.find_spec("fedjax_sel") is None:
     here = Path.cwd()
@@ -47,13 +47,13 @@ if importlib.util.find_spec("fedjax_sel") is None:
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
         sys.exit(
-            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
-    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
-    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
     pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode != 0:
@@ -89,14 +89,14 @@ class State(NamedTuple):
 
 def balanced_labels(*, pool: int = 30) -> Strategy:
     if pool < 1:
-        raise UserError(f"balanced_labels: pool={pool} is nobody; give 1 or more, such as 30")
+        raise UserError(f"balanced_labels: pool={pool} is below 1; give a size such as 30")
 
     def init(key: jax.Array, env: Env) -> State:
         return State(Static(env.num_selected))
 
     def select(key, state: State, info, round, available) -> Selection:
         counts = info.label_histogram.value  # [N, C]
-        wanted = counts.sum(axis=0) / counts.sum()  # everybody's mix
+        wanted = counts.sum(axis=0) / counts.sum()  # label shares of all clients
         num_clients, k = counts.shape[0], state.num_selected.value
         key_pool, key_picks = jax.random.split(key)
         drawn = sampling.uniform_without_replacement(key_pool, num_clients, min(max(pool, k), num_clients), available)
@@ -104,15 +104,15 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
 
         def pick(carry, key):
             pooled, picked = carry  # [C], [N]
-            mixes = pooled + counts  # if this client came next, [N, C]
-            distance = jnp.abs(mixes / mixes.sum(axis=1, keepdims=True) - wanted).sum(axis=1)
-            score = jnp.where(welcome, -distance, -9.0)  # others fill places only where too few are there
+            pooled_with = pooled + counts  # pooled labels with each client as the next one, [N, C]
+            distance = jnp.abs(pooled_with / pooled_with.sum(axis=1, keepdims=True) - wanted).sum(axis=1)
+            score = jnp.where(eligible, -distance, -9.0)  # others fill the places that remain
             client = sampling.top_k(key, jnp.where(picked, -jnp.inf, score), 1)[0]  # ties are broken at random
             return (pooled + counts[client], picked.at[client].set(True)), client
 
-        welcome = in_pool if available is None else in_pool & available
-        nobody_yet = (jnp.zeros_like(wanted), jnp.zeros((num_clients,), bool))
-        _, ids = jax.lax.scan(pick, nobody_yet, jax.random.split(key_picks, k))
+        eligible = in_pool if available is None else in_pool & available
+        none_yet = (jnp.zeros_like(wanted), jnp.zeros((num_clients,), bool))
+        _, ids = jax.lax.scan(pick, none_yet, jax.random.split(key_picks, k))
         return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
 
     return Strategy("balanced_labels", init, select, requests=(Request("label_histogram", ALL, at_start()),))
@@ -166,9 +166,9 @@ for check, finding in found.items():
 # The contract itself rejects another mistake: reading a fact that was not bought.
 
 # %%
-penniless = balanced_labels()._replace(name="penniless", requests=())
+no_request = balanced_labels()._replace(name="no_request", requests=())
 try:
-    fedjax_sel.run(fedjax_sel.Experiment.of(algo=penniless, rounds=1))
+    fedjax_sel.run(fedjax_sel.Experiment.of(algo=no_request, rounds=1))
 except UserError as error:
     print(error)
 
@@ -253,10 +253,10 @@ plt.close(figure)
 
 # %%
 mine, uniform = results["balanced_labels"].ledger, results["random"].ledger
-told = mine.floats_up - uniform.floats_up  # [seeds, rounds]
-print("numbers sent up beyond random's, in the first rounds:", told[0, :5].tolist())
+extra = mine.floats_up - uniform.floats_up  # [seeds, rounds]
+print("numbers sent up beyond random's, in the first rounds:", extra[0, :5].tolist())
 print(f"that is {counts.shape[0]} clients x {counts.shape[1]} labels = {counts.size}")
-assert (told.sum(axis=1) == counts.size).all() and (mine.models_down == uniform.models_down).all()
+assert (extra.sum(axis=1) == counts.size).all() and (mine.models_down == uniform.models_down).all()
 for name, result in results.items():
     total = (result.ledger.bytes_down + result.ledger.bytes_up).sum(axis=1).mean()
     accuracy = result.test_accuracy[:, -10:].mean()

@@ -39,7 +39,7 @@ from pathlib import Path
 
 FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
-SCRATCH = Path(tempfile.mkdtemp())  # whatever the notebook writes goes here
+SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
 if importlib.util.find_spec("fedjax_sel") is None:
     here = Path.cwd()
@@ -48,13 +48,13 @@ if importlib.util.find_spec("fedjax_sel") is None:
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
         sys.exit(
-            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to where it is, and run "
+            f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    there = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
-    kept = [f"{name}=={there[name]}" for name in ("jax", "jaxlib", "numpy") if name in there]
+    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+    kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
-    print(f"installing {source} and what it needs; {', '.join(kept) or 'nothing'} stays")
+    print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
     pip = [sys.executable, "-m", "pip", "install", "-q", "-c", str(SCRATCH / "kept.txt"), source]
     done = subprocess.run(pip, capture_output=True, text=True)
     if done.returncode != 0:
@@ -80,7 +80,7 @@ from fedjax_sel import data
 from fedjax_sel.reporting.plots import styles_of
 
 ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "45"))
-WARMUP = max(ROUNDS // 3, 2)  # rounds in which FedCor picks at random and listens
+WARMUP = max(ROUNDS // 3, 2)  # rounds with random cohorts
 
 SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=1, chunk=1)
 N, K = SETTING.partition.num_clients, SETTING.selection.num_selected
@@ -90,10 +90,10 @@ partition = data.partition.make("shards", digits.train_labels, num_clients=N, se
 counts = partition.label_counts(digits.train_labels, digits.num_classes)  # [N, labels]
 label = counts.argmax(axis=1)  # main label of each client
 order = np.argsort(label, kind="stable")
-borders = np.flatnonzero(np.diff(label[order])) + 0.5  # between the clients of one label and those of the next
+borders = np.flatnonzero(np.diff(label[order])) + 0.5  # between clients of two labels
 middles = [np.flatnonzero(label[order] == one).mean() for one in range(digits.num_classes)]
 
-print(f"{N} clients, {K} in a round, {ROUNDS} rounds, of which FedCor listens for {WARMUP}")
+print(f"{N} clients, {K} in a round, {ROUNDS} rounds, {WARMUP} of them FedCor's warm-up")
 print(f"{counts.max(axis=1).sum() / counts.sum():.0%} of the images have their client's main label")
 
 # %% [markdown]
@@ -265,7 +265,7 @@ def film(figure, draw, frames, milliseconds: int) -> Image:
         drawn = PIL.Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
         pictures.append(drawn)
     plt.close(figure)
-    common = sorted(pictures[-1].getcolors(1 << 24), reverse=True)[:48]  # few colours, in all frames: a light film
+    common = sorted(pictures[-1].getcolors(1 << 24), reverse=True)[:48]  # few colors, in all frames: a small file
     colors = PIL.Image.new("P", (1, 1))
     colors.putpalette([channel for _, color in common for channel in color])
     pictures = [picture.quantize(palette=colors, dither=PIL.Image.Dither.NONE) for picture in pictures]
@@ -300,7 +300,7 @@ film(figure, draw, [*range(0, WARMUP, 3), WARMUP + 1], 900)
 
 # %%
 def purity(state) -> float:
-    """Return the share of clients whose nearest neighbour has their main label."""
+    """Return the share of clients whose nearest neighbor has their main label."""
     found = correlations(state)
     np.fill_diagonal(found, -np.inf)
     return float((label[found.argmax(axis=1)] == label).mean())
@@ -322,7 +322,7 @@ print(f"by chance:      {chance:.0%}")
 # %%
 from fedjax_sel.numerics import gaussian_process
 
-update = next(  # the first round after the warm-up that opens without an update: its state is the one of the round before
+update = next(  # first round after the warm-up without an update
     rounds for rounds in range(WARMUP + 1, ROUNDS)
     if np.array_equal(inside["fedcor"].states[rounds].embeddings, inside["fedcor"].states[rounds + 1].embeddings)
 )  # fmt: skip

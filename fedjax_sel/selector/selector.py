@@ -9,7 +9,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -96,12 +96,8 @@ def _array(entry: bytes) -> np.ndarray:
 def filled(like: Any, leaves: list[np.ndarray]) -> Any:
     """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
-    if len(old) != len(leaves):
-        raise ValueError("the number of arrays differs")
-    for before, leaf in zip(old, leaves):
-        plain = _plain(before)
-        if plain.shape != leaf.shape or plain.dtype != leaf.dtype:
-            raise ValueError("an array has another shape or dtype")
+    if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+        raise ValueError("the arrays differ")
     values = [
         jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
         for before, leaf in zip(old, leaves)
@@ -117,35 +113,14 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-def cohorts(terms: Terms, round: int, probes: int, available: np.ndarray | None) -> tuple[tuple[Name, ...], ...]:
-    """Return a uniformly random cohort for each probe of a round, at most K available clients (mask [N])."""
-    facts = keys.streams(keys.roots([terms.seed], {})).facts[0]
-    size = terms.size
-    drawn = []
-    for number in range(probes):
-        key = jax.random.fold_in(keys.of_probe(facts, jnp.int32(round), number), keys.INITIALISATION)
-        reachable = None if available is None else jnp.asarray(available)
-        ids = np.asarray(sampling.uniform_without_replacement(key, size.num_clients, size.num_selected, reachable))
-        drawn.append(terms.clients.named(ids if available is None else ids[available[ids]]))
-    return tuple(drawn)
-
-
 LOSSES = ("losses_before", "losses_after")
-
-
-class Report(NamedTuple):
-    """Validated reports of a round."""
-
-    heard: Selection  # the cohort, with a mask of the clients that reported
-    fields: dict[str, Any]  # fields of the Outcome, [K, ...]: `finite` and the ones that `update` reads
-    clients: int  # number of clients that reported
-    losses: int  # number of losses per report
 
 
 def required_arguments(reads: Outcome) -> tuple[str, ...]:
     """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
-    fields = [name for name in ("updates", *LOSSES, "step", "seconds") if getattr(reads, name)]
-    return (*fields, *(["metrics"] if _reads_metrics(reads) else []), *(["subset_loss"] if reads.subset_loss else []))
+    needed = reads._asdict() | {"metrics": any(jax.tree.leaves(reads.metrics))}
+    names = ("updates", *LOSSES, "step", "seconds", "metrics", "subset_loss")
+    return tuple(name for name in names if needed[name])
 
 
 def arrange(
@@ -156,22 +131,15 @@ def arrange(
     reported: Iterable[Name] | None,
     broken: Iterable[Name],
     values: dict[str, Any],
-) -> Report:
-    """Return the reports in the order of the cohort's positions, or raise UserError.
+) -> tuple[Selection, dict[str, Any]]:
+    """Return the cohort with a mask of the clients that reported, and the fields of the Outcome, [K, ...].
 
-    Args:
-        terms: the Selector's configuration.
-        reads: Outcome of Booleans, True for the fields that the strategy reads.
-        round: the round, from 0, for messages.
-        selection: the cohort.
-        reported: names of the clients that sent an update; None: the whole cohort.
-        broken: names of the clients whose update is not finite.
-        values: the arguments of `Selector.update` by name; None for a missing one.
+    The fields are `finite` and the ones that are True in `reads`, an Outcome of Booleans. `values` are the other
+    arguments of `Selector.update` by name; None for a missing one.
     """
     cohort = terms.clients.named(selection.ids[selection.mask])
-    listed = isinstance(reported, Iterable) and not isinstance(reported, str | bytes)
-    who: Any = cohort if reported is None else tuple(reported) if listed else reported
-    places = terms.clients.places("update: reported", who)
+    places = terms.clients.places("update: reported", cohort if reported is None else reported)
+    who = terms.clients.named(places)
     wrong = terms.clients.mask("update: broken", broken)
     chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
     for place in (*places, *np.flatnonzero(wrong)):
@@ -180,20 +148,19 @@ def arrange(
             raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
     if not set(np.flatnonzero(wrong)) <= set(places):
         raise UserError("update: broken names a client that is not in `reported`; leave it out")
-    for name in required_arguments(reads):
+    required = required_arguments(reads)
+    for name in required:
         if values[name] is None:
             raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
     seats = np.array([chosen[int(place)] for place in places], int)
-    k = terms.num_places
 
     def in_places(rows: np.ndarray) -> np.ndarray:
-        table = np.zeros((k, *rows.shape[1:]), rows.dtype)
+        table = np.zeros((terms.num_places, *rows.shape[1:]), rows.dtype)
         table[seats] = rows
         return table
 
     fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
-    losses = [name for name in LOSSES if getattr(reads, name)]
-    for name in losses:
+    for name in (name for name in LOSSES if getattr(reads, name)):
         rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
     if reads.path_lengths and values["path_lengths"] is not None:
@@ -220,21 +187,15 @@ def arrange(
             "update: step does not have the same arrays as updates; pass the same pytree without the first axis"
         )
     if reads.metrics is not None:
-        given = values["metrics"] if _reads_metrics(reads) else ({}, {})
+        given = values["metrics"] if "metrics" in required else ({}, {})
         fields["metrics"] = standing.answer_metrics(given, reads.metrics)
-    heard = np.zeros((k,), bool)
-    heard[seats] = True
-    return Report(selection._replace(mask=heard), fields, len(who), len(losses))
+    return selection._replace(mask=in_places(np.ones((len(who),), bool))), fields
 
 
 def _form(tree: Any, axes: int) -> Any:
     """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
     leaves, structure = jax.tree.flatten(tree)
     return structure, [leaf.shape[axes:] for leaf in leaves]
-
-
-def _reads_metrics(reads: Outcome) -> bool:
-    return reads.metrics is not None and any(one for part in reads.metrics for one in part)
 
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -313,8 +274,7 @@ class Selector:
             has_clock=has_clock,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
-        terms = self._terms
-        self._hooks = Hooks(terms)
+        self._hooks = Hooks(self._terms)
         state, info = self._hooks.init()
         self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
@@ -356,7 +316,17 @@ class Selector:
             available: names of the clients that are available in this round. The set is final after the first `tell` or
                 `select` of the round, or after candidates are drawn. None: the set of an earlier call, or all clients.
         """
-        now = self._reached("asks", available)
+        now = self._now
+        self._not_over("asks", now)
+        if available is not None and now.phase != "start":
+            reachable = self._clients.mask("asks: available", available)
+            final = now.phase != "all" or bool(now.answered)
+            if not final:
+                now = now._replace(reachable=reachable)
+            elif (reachable != (True if now.reachable is None else now.reachable)).any():
+                raise UserError(
+                    f"asks: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
+                )
         if now.phase == "all" and not self._due(now):
             observed = self._observed(now)
             now = now if observed.candidates is None else observed  # without candidates, `available` stays open
@@ -370,8 +340,16 @@ class Selector:
         Cohorts are drawn uniformly from the available clients, with the simulator's keys. A probe's cohort trains from
         the round's model. All clients then evaluate the mean of its trained models, which is discarded afterwards.
         """
-        due = [ask for ask in self._due(self._now) if ask.kind == "loss_change"]
-        return cohorts(self._terms, self._now.round, due[0].shape[0], self._now.available()) if due else ()
+        terms, now = self._terms, self._now
+        available = now.available()
+        reachable = None if available is None else jnp.asarray(available)
+        stream = keys.streams(keys.roots([terms.seed], {})).facts[0]
+        drawn = []
+        for number in range(sum(ask.shape[0] for ask in self._due(now) if ask.kind == "loss_change")):
+            key = jax.random.fold_in(keys.of_probe(stream, jnp.int32(now.round), number), keys.INITIALISATION)
+            ids = np.asarray(sampling.uniform_without_replacement(key, *terms.size[:2], reachable))
+            drawn.append(self._clients.named(ids if available is None else ids[available[ids]]))
+        return tuple(drawn)
 
     @_one_at_a_time
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
@@ -415,11 +393,12 @@ class Selector:
         named = None if available is None else self._clients.mask("select: available", available)
         if named is not None and now.phase == "all" and not now.answered and now.reachable is None:
             now = now._replace(reachable=named)
-        if (due := self._due(now)) or (now.phase == "all" and self._due(now := self._observed(now))):
-            kinds = " and ".join(repr(ask.kind) for ask in (due or self._due(now)))
+        if now.phase == "all" and not self._due(now):
+            now = self._observed(now)
+        if due := self._due(now):
             raise UserError(
-                f"select: {kinds} is due but was not reported; call `asks`, then `tell`, with empty `ids` if no client "
-                "answered"
+                f"select: {' and '.join(repr(ask.kind) for ask in due)} is due but was not reported; call `asks`, then "
+                "`tell`, with empty `ids` if no client answered"
             )
         reachable = now.available()
         if named is not None:
@@ -488,24 +467,23 @@ class Selector:
                 f"update: the cohort's {' and '.join(repr(ask.kind) for ask in due)} was not reported; call `tell`, "
                 "with empty `ids` if no client answered"
             )
-        values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after}
-        values |= {"path_lengths": path_lengths, "seconds": seconds, "step": step, "metrics": metrics}
-        values["subset_loss"] = subset_loss
-        report = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+        values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
+        values |= {"path_lengths": path_lengths, "seconds": seconds, "metrics": metrics, "subset_loss": subset_loss}
+        heard, fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
-            names = self._clients.named(selection.ids[members & report.heard.mask & report.fields["finite"]])
+            names = self._clients.named(selection.ids[members & heard.mask & fields["finite"]])
             loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
-        state, info = self._hooks.learn(now.state, now.info, now.round, report.heard, report.fields, loss_of)
+        state, info = self._hooks.learn(now.state, now.info, now.round, heard, fields, loss_of)
         self._now = Standing(
             phase="all",
             round=now.round + 1,
             state=state,
             info=info,
-            account=now.account.closed(report.clients, report.losses),
+            account=now.account.closed(int(heard.mask.sum()), sum(name in fields for name in LOSSES)),
             reachable=None,
             silent=np.zeros_like(now.silent),
         )
@@ -524,11 +502,9 @@ class Selector:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
         path = Path(path)
         about, leaves = read(path)
-        saved = about.get("selector") if isinstance(about, dict) else None
-        own = self._terms.identity()
+        saved, own = about.get("selector", {}), self._terms.identity()
         if saved != own:
-            known = saved if isinstance(saved, dict) else {}
-            other = [name for name in {**own, **known} if known.get(name) != own.get(name)]
+            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
             raise UserError(
                 f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
             )
@@ -540,23 +516,6 @@ class Selector:
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         return standing.due(self._terms, now)
-
-    def _reached(self, what: str, available: Iterable[Name] | None) -> Standing:
-        """Return the state with the clients that are available in this round."""
-        now = self._now
-        self._not_over(what, now)
-        if available is None or now.phase == "start":
-            return now
-        reachable = self._clients.mask(f"{what}: available", available)
-        final = now.phase != "all" or bool(now.answered)
-        current = np.ones_like(reachable) if now.reachable is None else now.reachable
-        if (final or now.reachable is not None) and (reachable == current).all():
-            return now
-        if final:
-            raise UserError(
-                f"{what}: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
-            )
-        return now._replace(reachable=reachable)
 
     def _started(self, now: Standing) -> Standing:
         return now._replace(phase="all", answered=(), state=self._hooks.prepare(now.state, now.info))

@@ -240,27 +240,20 @@ class Record(NamedTuple):
     nan: Any  # whether the state holds NaN after `update`
 
 
-def environment(game: Game, world: World) -> Env:
-    """Return the `Env` passed to `init`."""
-    sizes = jnp.asarray(world.sizes)
-    counts = (sizes.shape[0], game.num_selected, game.num_rounds, COUNTS.num_classes, COUNTS.num_params)
-    has_clock = "seconds" in world.facts
-    return Env(*counts, sizes, sizes / sizes.sum(), params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
-
-
 def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
     """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
-    info = protocol.empty_information(strategy, COUNTS, world.sizes.shape[0])
-    everyone = jnp.ones(world.sizes.shape, bool)
+    sizes = jnp.asarray(world.sizes)
+    info = protocol.empty_information(strategy, COUNTS, len(sizes))
     for _, request in protocol.requests_at_start(strategy):
-        info = _answered(info, request, world, jnp.int32(0), everyone)
-    return Carry(strategy.init(key, environment(game, world)), info)
+        info = _answered(info, request, world, jnp.int32(0), jnp.ones(sizes.shape, bool))
+    counts = (len(sizes), game.num_selected, game.num_rounds, COUNTS.num_classes, COUNTS.num_params)
+    shares, has_clock = sizes / sizes.sum(), "seconds" in world.facts
+    env = Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
+    return Carry(strategy.init(key, env), info)
 
 
 def prepare(strategy: Strategy, carry: Carry) -> Carry:
     """Run `prepare` for a batch of games as the simulator does: on the CPU, with 64-bit types, then cast back."""
-    if strategy.prepare is keep_state:
-        return carry
     state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
     return carry._replace(state=jax.tree.map(jnp.asarray, state))
 
@@ -354,8 +347,7 @@ class Bench:
     """The traces and games of a strategy."""
 
     def __init__(self, strategy: Strategy, options: Options):
-        self.strategy = strategy
-        self.options = options
+        self.strategy, self.options = strategy, options
         self.game = Game(options.num_selected, options.rounds)
         # Relabeling of the clients: the new client j is the old client order[j].
         self.order = np.random.default_rng(options.seed + 1).permutation(options.num_clients)
@@ -389,8 +381,7 @@ class Bench:
         shape: Any = jax.ShapeDtypeStruct
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
-        round = shape((), jnp.int32)
-        outcome = jax.eval_shape(functools.partial(outcome_of, self.strategy, self.world), round, answer)
+        outcome = contract.outcome(self.strategy, k, "seconds" in self.world.facts)
         return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
 
     def own_hooks(self) -> dict[str, contract.Hook]:

@@ -91,16 +91,18 @@ def _blobs(
 
 
 def _parse_options(options: str) -> dict[str, int]:
-    chosen = dict(_DEFAULTS)
+    chosen: dict[str, int] = {}
     for item in filter(None, options.split(",")):
         key, _, value = (part.strip() for part in item.partition("="))
-        if key not in chosen:
-            raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, chosen)}")
+        if key not in _DEFAULTS:
+            raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, _DEFAULTS)}")
+        if key in chosen:
+            raise UserError(f"option {key} of data set 'synthetic' is given twice")
         least = 0 if key in ("seed", "num_writers") else 1
         chosen[key] = int(value) if re.fullmatch("[0-9]{1,18}", value) else -1
         if chosen[key] < least:
             raise UserError(f"option {key} of data set 'synthetic' is {shown(value)}, not a whole number >= {least}")
-    return chosen
+    return _DEFAULTS | chosen
 
 
 _NAMES = ("digits", "synthetic", *download.OFFICIAL)

@@ -138,7 +138,7 @@ BAD = [
     (["--learning-rate-milestones", "3000000000"], ["--learning-rate-milestones", "from 1 to 2147483647"]),
     (["--mesh", "clients=" + "9" * 5000], ["--mesh", "(5010 characters)", "seeds=2,clients=4"]),
     (["--rounds", "9" * 5000], ["--rounds", "(5002 characters)", "whole number"]),
-    (["--dataset", "synthetic:train_size=1000000000000"], ["synthetic", "GB of memory"]),
+    (["--dataset", "synthetic:train_size=1000000000000"], ["out of memory", "the data set"]),
     (["--dataset", "synthetic:image_size=1000000"], ["synthetic", "GB of memory"]),
     (["--dataset", "synthetic:num_writers=" + "9" * 30], ["num_writers", "whole number"]),
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),

@@ -6,11 +6,9 @@ import contextlib
 import hashlib
 import json
 import os
-import shutil
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +17,6 @@ import numpy as np
 from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
-
-_PREFIX = ".writing-"
-_ABANDONED_AFTER_SECONDS = 24 * 3600.0
-
-
-@contextlib.contextmanager
-def temporary_folder(parent: Path) -> Iterator[Path]:
-    """Create a temporary folder, and remove it on exit unless it was renamed."""
-    made = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    try:
-        yield made
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-
-
-def sweep(parent: Path) -> None:
-    """Remove the temporary folders that killed writers left in a folder more than a day ago."""
-    for entry in parent.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - entry.stat().st_mtime > _ABANDONED_AFTER_SECONDS:
-                shutil.rmtree(entry, ignore_errors=True)
-
-
-OFFICIAL = "official_"
-"""Prefix of the official files' fingerprints."""
 
 _FORMAT = 1
 _MANIFEST = "manifest.json"
@@ -74,27 +47,6 @@ def copy_folder(parent: Path, name: str, fingerprint: str) -> Path:
     return parent / f"{name.replace('/', '--')}-{fingerprint}"
 
 
-def find(parent: Path, name: str) -> list[Path]:
-    """Return all copies of a data set in a folder, or the folder itself: official files first, then the newest."""
-    prefix = name.replace("/", "--") + "-"
-    try:
-        candidates = [entry for entry in parent.iterdir() if entry.name.startswith(prefix) and entry.is_dir()]
-    except OSError:
-        return []
-    # "name--config-fingerprint" starts with "name-" too, but is another data set.
-    candidates = [entry for entry in candidates if "-" not in entry.name[len(prefix) :]]
-    if os.path.isfile(parent / _MANIFEST) and parent.name.startswith(prefix):
-        candidates.append(parent)
-
-    def rank(copy: Path) -> tuple[bool, float]:
-        age = 0.0
-        with contextlib.suppress(OSError):  # another process may have moved it aside
-            age = -copy.stat().st_mtime
-        return (not copy.name.startswith(prefix + OFFICIAL), age)
-
-    return sorted(candidates, key=rank)
-
-
 def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset]) -> Dataset:
     """Return the copy of a data set in a folder of decoded copies; write a missing copy, and replace a damaged one.
 
@@ -102,109 +54,74 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
     written, the data set is in memory, with a warning.
     """
     copy = copy_folder(parent, name, fingerprint)
-    sweep(parent)
     if os.path.exists(copy):  # False also where permissions are missing
         try:
-            return read(copy, name, fingerprint)
+            return _read(copy)
         except DamagedCopyError as damage:
             warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is rebuilt", stacklevel=2)
+            _remove(copy)
     dataset = build()
     try:
-        write(copy, dataset, fingerprint)
-        return read(copy, name, fingerprint)
+        write(copy, dataset)
+        return _read(copy)
     except (OSError, DamagedCopyError) as problem:
         warnings.warn(f"no copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2)
         return dataset
 
 
-def write(copy: Path, dataset: Dataset, fingerprint: str) -> None:
+def write(copy: Path, dataset: Dataset) -> None:
     """Write a copy atomically: into a temporary folder beside the final one, which is then renamed.
 
-    An existing intact copy is kept. Raises OSError if the folder cannot be written.
+    A copy that another process writes at the same time is kept. Raises OSError if the folder cannot be written.
     """
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with temporary_folder(copy.parent) as temporary:
-        described = {}
-        stored = _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS)
-        for array in stored:
-            path = temporary / f"{array}.npy"
-            np.save(path, getattr(dataset, array), allow_pickle=False)
-            described[path.name] = _describe(path)
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=copy.parent, ignore_cleanup_errors=True) as parent:
+        temporary = Path(parent) / copy.name
+        temporary.mkdir()
+        for array in _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS):
+            np.save(temporary / f"{array}.npy", getattr(dataset, array), allow_pickle=False)
         manifest = {
-            "format": _FORMAT, "name": dataset.name, "fingerprint": fingerprint, "num_classes": dataset.num_classes,
-            "source": dataset.source, "mean": dataset.mean, "std": dataset.std,
-            "shapes": {array: getattr(dataset, array).shape for array in stored}, "files": described,
+            "format": _FORMAT, "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,
+            "mean": dataset.mean, "std": dataset.std,
+            "files": {path.name: _describe(path) for path in temporary.iterdir()},
         }  # fmt: skip
         manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-        temporary.chmod(0o755)  # mkdtemp makes it private, but other users may share the cache
-        _publish(temporary, copy, dataset.name, fingerprint)
+        try:
+            temporary.rename(copy)
+        except OSError:
+            if not copy.exists():
+                raise
 
 
-def read(copy: Path, name: str, fingerprint: str | None = None) -> Dataset:
-    """Read a copy, with read-only memory-mapped images, and check the digest of every file.
+def _remove(copy: Path) -> None:
+    """Move a damaged copy aside and delete it there, because other processes may replace it at the same time."""
+    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=copy.parent) as aside:
+        copy.rename(Path(aside) / copy.name)
 
-    Raises DamagedCopyError if a check fails, or if the copy holds another data set or another fingerprint (None: any).
-    """
-    manifest = _read_manifest(copy)
-    if manifest["name"] != name or fingerprint not in (None, manifest["fingerprint"]):
-        raise DamagedCopyError(f"{copy} holds {manifest['name']} from another source")
-    arrays = {}
+
+def _read(copy: Path) -> Dataset:
+    """Read a copy, with read-only memory-mapped images; DamagedCopyError if the digest of a file differs."""
     try:
-        clients = (_CLIENTS,) if f"{_CLIENTS}.npy" in manifest["files"] else ()
-        for array in (*_ARRAYS, *clients):
-            path = copy / f"{array}.npy"
-            expected = manifest["files"][path.name]
-            if not path.is_file():
-                raise DamagedCopyError(f"{path} is missing")
-            if _describe(path) != expected:
-                raise DamagedCopyError(f"{path} does not match the SHA-256 in its manifest")
-            arrays[array] = files.read_array(path, expected["bytes"], mapped=array.endswith("images"))
+        manifest = files.read_json(copy / _MANIFEST)
+        if manifest["format"] != _FORMAT or manifest.pop("digest") != _manifest_digest(manifest):
+            raise DamagedCopyError(f"{copy / _MANIFEST} was changed")
+        arrays = {}
+        for name, expected in manifest["files"].items():
+            if _describe(copy / name) != expected:
+                raise DamagedCopyError(f"{copy / name} does not match the SHA-256 in its manifest")
+            array = name.removesuffix(".npy")
+            arrays[array] = files.read_array(copy / name, expected["bytes"], mapped=array.endswith("images"))
         mean, std = (None if manifest[key] is None else tuple(manifest[key]) for key in ("mean", "std"))
         about = {key: manifest[key] for key in ("name", "num_classes", "source")}
         return Dataset(**about, **arrays, mean=mean, std=std)
-    except (OSError, ValueError, KeyError, TypeError) as problem:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
 
 
-def _read_manifest(copy: Path) -> dict[str, Any]:
-    path = copy / _MANIFEST
-    try:
-        manifest = files.read_json(path)
-    except FileNotFoundError:
-        raise DamagedCopyError(f"{path} is missing") from None
-    except (OSError, ValueError) as problem:
-        raise DamagedCopyError(f"{path} cannot be read: {problem}") from problem
-    if not isinstance(manifest, dict) or manifest.get("digest") != _manifest_digest(manifest):
-        raise DamagedCopyError(f"{path} was changed after it was written")
-    if manifest.get("format") != _FORMAT:
-        raise DamagedCopyError(f"{path} has format {manifest.get('format')!r} instead of {_FORMAT}")
-    return manifest
-
-
 def _manifest_digest(manifest: dict[str, Any]) -> str:
-    content = {key: value for key, value in manifest.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _describe(path: Path) -> dict[str, Any]:
     return {"bytes": path.stat().st_size, "sha256": files.digest(path)}
-
-
-def _publish(temporary: Path, copy: Path, name: str, fingerprint: str) -> None:
-    """Rename a finished folder into place; keep an intact copy that another writer finished first."""
-    for _ in range(10):
-        try:
-            temporary.rename(copy)
-            return
-        except OSError:
-            if not copy.exists():
-                raise
-        try:
-            read(copy, name, fingerprint)
-            return
-        except DamagedCopyError:
-            # Move it aside instead of deleting it in place: readers may have it open, other writers may replace it too.
-            with temporary_folder(copy.parent) as aside, contextlib.suppress(FileNotFoundError):
-                copy.rename(aside / "damaged")
-    raise OSError(f"{copy} could not be replaced")

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.data.cache import OFFICIAL as OFFICIAL_PREFIX
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
 
@@ -118,7 +117,7 @@ OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
 def fingerprint(dataset: str) -> str:
     """Return the fingerprint of a data set's official files: ``official_`` and 16 hexadecimal digits."""
     digests = "\n".join(file.sha256 for file in OFFICIAL[dataset])
-    return OFFICIAL_PREFIX + hashlib.sha256(digests.encode()).hexdigest()[:16]
+    return "official_" + hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
 def parse(dataset: str, folder: Path) -> Dataset:

@@ -120,15 +120,15 @@ def names() -> tuple[str, ...]:
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set by name.
 
-    ``digits`` and ``synthetic`` need no files. If ``data_dir`` is given, only that folder is searched. Otherwise the
-    order is TFDS_DATA_DIR, ~/tensorflow_datasets, and the cache of decoded copies; four data sets are then downloaded
-    from their official addresses. Decoded data are cached, and load from the cache without TFDS.
+    ``digits`` and ``synthetic`` need no files. Others are read from a folder that TFDS has prepared: ``data_dir``, or
+    else TFDS_DATA_DIR or ~/tensorflow_datasets. If the folder lacks one of the four official data sets, that is
+    downloaded. Decoded data are cached.
 
     Args:
         name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), or a TFDS name
             (``name`` or ``name/config``).
-        data_dir: folder in TFDS layout, or folder of decoded copies. For four data sets it may be empty and receives
-            the download. For ``leaf`` it is the folder that contains FOLDER.
+        data_dir: folder in TFDS layout. For four data sets it may be empty and receives the download. For ``leaf`` it
+            is the folder that contains FOLDER.
 
     Returns:
         The data set; its images may be memory-mapped.
@@ -150,64 +150,36 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return digits()
     if not _TFDS_NAME.fullmatch(base):
         raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
-    if folder is None:
-        return _from_usual_places(base)
-    if prepared := tfds.find(folder, base):
-        return _from_prepared(base, prepared)
-    return _from_copies_or_official_files(base, folder, folder)
+    if folder is not None:
+        prepared = tfds.find(folder, base)
+        return _official(base, folder, folder) if prepared is None else _from_prepared(base, prepared)
+    return _from_usual_places(base)
 
 
 def _from_usual_places(name: str) -> Dataset:
-    variable = os.environ.get("TFDS_DATA_DIR")
-    if variable:
-        folder = _existing_folder(variable, "TFDS_DATA_DIR")
-        if prepared := tfds.find(folder, name):
-            return _from_prepared(name, prepared)
-        copy, _ = _from_copies(name, folder)
-        if copy is not None:
-            return copy
     home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
-    searched = Path(variable) if variable else home
-    try:
-        prepared = tfds.find(home, name)
-        if prepared is not None:
-            tfds.check_readable(prepared)
-    except (UserError, OSError):
-        prepared = None
-    if prepared is None:
-        return _from_copies_or_official_files(name, cache.root(), searched)
-    try:
+    variable = os.environ.get("TFDS_DATA_DIR")
+    searched = _existing_folder(variable, "TFDS_DATA_DIR") if variable else home
+    if variable and (prepared := tfds.find(searched, name)):
         return _from_prepared(name, prepared)
-    except tfds.UnavailableError as problem:  # the user did not name this folder, so try the other sources
-        try:
-            dataset = _from_copies_or_official_files(name, cache.root(), searched)
-        except UserError:
-            raise problem from None
-        warnings.warn(f"{prepared} is skipped: {problem}", stacklevel=2)
-        return dataset
-
-
-def _from_copies_or_official_files(name: str, parent: Path, searched: Path) -> Dataset:
-    """Return a copy in a folder, or make one from the official files; `searched` has no prepared data."""
-    copy, damage = _from_copies(name, parent)
-    if copy is not None:
-        return copy
-    if name in download.OFFICIAL:
-        try:
-            return cache.fetch(parent, name, download.fingerprint(name), lambda: download.official(name, parent))
-        except UserError as problem:
-            if damage:
-                raise UserError(f"the decoded copy of {name!r} is damaged ({damage}), and {problem}") from problem
+    try:
+        if prepared := tfds.find(home, name):
+            return _from_prepared(name, prepared)
+    except (UserError, OSError) as problem:  # the user did not name this folder, so try the other source
+        if name not in download.OFFICIAL:
             raise
-    if damage:
-        raise UserError(
-            f"the decoded copy of {name!r} is damaged ({damage}), and its source is missing: "
-            "delete it, and set --data-dir to a folder with the prepared data set"
-        )
+        warnings.warn(f"{home} is skipped: {problem}", stacklevel=2)
+    return _official(name, cache.root(), searched)
+
+
+def _official(name: str, parent: Path, searched: Path) -> Dataset:
+    """Return a data set from its official files, cached in a folder; `searched` has no prepared data."""
+    if name in download.OFFICIAL:
+        return cache.fetch(parent, name, download.fingerprint(name), lambda: download.official(name, parent))
     hint = did_you_mean(name, [*_NAMES, *tfds.listing(searched)])
     raise UserError(
-        f"no data set {name!r} in {searched if searched == parent else f'{searched} or {parent}'}: {hint} (other TFDS "
-        "sets must first be prepared in that folder, with file format array_record)"
+        f"no data set {name!r} in {searched}: {hint} (other TFDS sets must first be prepared in that folder, with file "
+        "format array_record)"
     )
 
 
@@ -217,17 +189,6 @@ def _from_prepared(name: str, prepared: Path) -> Dataset:
     except OSError as problem:
         raise UserError(f"{prepared} cannot be read ({problem}): check its permissions") from problem
     return cache.fetch(cache.root(), name, fingerprint, lambda: tfds.read(prepared, name))
-
-
-def _from_copies(name: str, parent: Path) -> tuple[Dataset | None, str]:
-    """Return the first intact copy, or None and the damage of the last one."""
-    damage = ""
-    for copy in cache.find(parent, name):
-        try:
-            return cache.read(copy, name), ""
-        except cache.DamagedCopyError as problem:
-            damage = str(problem)
-    return None, damage
 
 
 def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:

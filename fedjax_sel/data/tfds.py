@@ -10,7 +10,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,13 +54,13 @@ def find(data_dir: Path, name: str) -> Path | None:
 
 def read_info(folder: Path) -> dict[str, Any]:
     """Return the contents of dataset_info.json."""
-    content = _read(folder / _INFO)
-    if not isinstance(content, dict):
-        raise _damaged_file(folder / _INFO, ValueError("not a JSON object"))
-    return content
+    try:
+        return dict(files.read_json(folder / _INFO))
+    except (OSError, ValueError, TypeError) as problem:
+        raise _damaged_file(folder / _INFO, problem) from problem
 
 
-def check_readable(folder: Path) -> None:
+def _check_format(folder: Path) -> None:
     """Reject record formats that require TensorFlow."""
     file_format = read_info(folder).get("fileFormat", "tfrecord")
     if file_format != "array_record":
@@ -105,97 +105,6 @@ def _versions(base: Path) -> list[Path]:
     return sorted(found, key=lambda entry: tuple(int(part) for part in entry.name.split(".")))
 
 
-# Security checks of a prepared folder, before TFDS opens it. TFDS imports the module of each class that features.json
-# and dataset_info.json name, and reads records from the path template in the latter. A malicious folder could thereby
-# run code or read other folders.
-
-_FEATURES = "features.json"
-_OWN_FEATURE = re.compile(r"tensorflow_datasets\.core\.features(\.[A-Za-z]\w*)+", re.ASCII)
-_CLASS_KEYS = ("pythonClassName", "python_class_name", "type")  # both spellings of protobuf, and the legacy format
-_JSON_KEYS = ("json", "content")  # strings that TFDS decodes as JSON
-_FILE_KEYS = ("names_file",)  # file of label names in the legacy format
-
-_TEMPLATES = ("filepathTemplate", "filepath_template")
-_DEFAULT_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
-# Only TFDS's own fields without format specifications: {SPLIT:/>9} could produce any path.
-_TEMPLATE = re.compile(r"([^{}]|\{(DATASET|SPLIT|FILEFORMAT|SHARD_INDEX|NUM_SHARDS|SHARD_X_OF_Y)\})*")
-
-
-def check(folder: Path) -> None:
-    """Reject a folder whose description names classes other than TFDS's own features, or paths outside the folder."""
-    info = read_info(folder)
-    _check_classes(folder / _INFO, info.get("features"))
-    for path in _records(folder / _INFO, info):
-        if "://" in path or PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise UserError(
-                f"{folder / _INFO} places records in {path[:200]!r}, outside of the folder: prepare the data set "
-                "again, and do not use a folder that you do not trust"
-            )
-    _check_classes(folder / _FEATURES, _read(folder / _FEATURES))
-
-
-def _read(path: Path) -> Any:
-    """Return the decoded file, or None for a missing file, which TFDS reports itself."""
-    try:
-        return files.read_json(path)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as problem:
-        raise _damaged_file(path, problem) from problem
-
-
-def _check_classes(path: Path, table: Any) -> None:
-    for key, value in _texts(path, table):
-        if key in _CLASS_KEYS and not _OWN_FEATURE.fullmatch(value):
-            raise UserError(
-                f"{path} names the class {value[:80]!r}, whose code would run: only features of "
-                "tensorflow_datasets.core.features can be read; do not use a folder that you do not trust"
-            )
-        if key in _FILE_KEYS:
-            raise UserError(
-                f"{path} names the file {value[:80]!r} for its labels, but only files of the folder are read: "
-                "prepare the data set again"
-            )
-
-
-def _texts(path: Path, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield all keys with string values, at any depth and also inside strings of JSON."""
-    waiting = [value]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, list):
-            waiting += item
-        elif isinstance(item, dict):
-            for key, inner in item.items():
-                if isinstance(inner, str):
-                    yield key, inner
-                    if key in _JSON_KEYS:
-                        try:
-                            waiting.append(files.parse_json(inner))
-                        except ValueError as problem:
-                            raise _damaged_file(path, problem) from problem
-                else:
-                    waiting.append(inner)
-
-
-def _records(path: Path, info: dict[str, Any]) -> Iterator[str]:
-    """Yield the record paths of each split, formatted as TFDS does."""
-    splits = info.get("splits")
-    for split in splits if isinstance(splits, list) else []:
-        if isinstance(split, dict):
-            templates = [split[key] for key in _TEMPLATES if isinstance(split.get(key), str)]
-            for template in filter(None, [*templates, _DEFAULT_TEMPLATE]):
-                if not _TEMPLATE.fullmatch(template):
-                    raise UserError(
-                        f"{path} has the record template {template[:200]!r}, which is not one of TFDS's: prepare the "
-                        "data set again"
-                    )
-                yield template.format(
-                    DATASET=info.get("name"), SPLIT=split.get("name"), FILEFORMAT="array_record",
-                    SHARD_INDEX="0", NUM_SHARDS="1", SHARD_X_OF_Y="0-of-1",
-                )  # fmt: skip
-
-
 def _damaged_file(path: Path, problem: Exception) -> UserError:
     return UserError(f"{path} is damaged ({getattr(problem, 'strerror', None) or problem}): prepare the data set again")
 
@@ -225,8 +134,7 @@ def read(folder: Path, name: str) -> Dataset:
     each, and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
-    check_readable(folder)
-    check(folder)
+    _check_format(folder)
     tfds = _import_tfds()
     with _quiet():
         try:

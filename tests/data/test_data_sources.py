@@ -1,7 +1,6 @@
 """Prepared TFDS folders, decoded copies and the order in which they are looked for."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -175,8 +174,6 @@ def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # a container's user whom nobody knows
     assert len(data.load("tiny_grey").train_labels) == 30
-    monkeypatch.delenv("TFDS_DATA_DIR")
-    assert len(data.load("tiny_grey").train_labels) == 30  # the copy
     monkeypatch.delenv("FEDJAX_SEL_CACHE")
     with pytest.raises(UserError, match="FEDJAX_SEL_CACHE: there is no home folder"):
         data.load("tiny_grey")
@@ -187,23 +184,16 @@ def test_a_set_that_is_not_in_the_folder(prepared):
         data.load("tiny_gray", prepared)
 
 
-def test_environment_then_home_then_copies(prepared, tmp_path, monkeypatch):
+def test_environment_then_home(prepared, tmp_path, monkeypatch):
     with pytest.raises(UserError):
         data.load("tiny_grey")
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
     from_environment = data.load("tiny_grey")
     monkeypatch.delenv("TFDS_DATA_DIR")
-    assert same(data.load("tiny_grey"), from_environment)  # by now there is a copy
-    shutil.rmtree(tmp_path / "cache")
+    with pytest.raises(UserError, match="no data set 'tiny_grey'"):
+        data.load("tiny_grey")
     shutil.copytree(prepared, tmp_path / "home/tensorflow_datasets")
     assert same(data.load("tiny_grey"), from_environment)
-
-
-def test_the_home_folder_is_passed_over_where_it_cannot_be_read(prepared, tmp_path):
-    first = data.load("tiny_grey", prepared)
-    shutil.copytree(prepared, tmp_path / "home/tensorflow_datasets")
-    rewrite_info(tmp_path / "home/tensorflow_datasets/tiny_grey/1.2.0", "array_record", "tfrecord")
-    assert same(data.load("tiny_grey"), first)
 
 
 def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path):
@@ -228,14 +218,6 @@ def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_by
     content[max(0, start - 200_000) : start + 200_000] = b"x" * len(content[max(0, start - 200_000) : start + 200_000])
     (folder / TRAIN).write_bytes(content)
     assert tfds.fingerprint(folder) != before
-
-
-def test_a_folder_of_copies_is_a_data_folder(prepared, tmp_path, isolated):
-    first = data.load("tiny_grey", prepared)
-    moved = tmp_path / "moved"
-    isolated.rename(moved)
-    assert same(data.load("tiny_grey", moved), first)
-    assert same(data.load("tiny_grey", the_copy(moved)), first)
 
 
 # The decoded copy.
@@ -290,31 +272,13 @@ def test_a_damaged_copy_is_made_again(prepared, isolated, monkeypatch, damage):
     assert [path.name for path in isolated.iterdir()] == [the_copy(isolated).name], "nothing temporary may stay"
 
 
-@pytest.mark.parametrize("damage", [key for key in COPY_DAMAGES if "instead" not in key])
-def test_a_damaged_copy_without_its_source_is_named(prepared, isolated, damage):
-    data.load("tiny_grey", prepared)
-    COPY_DAMAGES[damage](the_copy(isolated))
-    with pytest.raises(UserError, match=r"is damaged.*tiny_grey-"):
-        data.load("tiny_grey")
-
-
-def test_a_copy_under_another_sources_name_is_not_believed(prepared, isolated):
-    data.load("tiny_grey", prepared)
-    data.load("tiny_colour", prepared)
-    grey, colour = the_copy(isolated, "tiny_grey"), the_copy(isolated, "tiny_colour")
-    shutil.rmtree(colour)
-    shutil.copytree(grey, colour)
-    with pytest.warns(UserWarning, match="damaged"):
-        assert data.load("tiny_colour", prepared).image_shape == (6, 5, 3)
-
-
-def test_the_copy_alone_is_enough(prepared):
+def test_the_copy_needs_no_packages(prepared):
     expected = data.load("tiny_grey", prepared)
     code = (
         "import sys\n"
         "for name in ('tensorflow_datasets', 'PIL', 'tensorflow', 'array_record'): sys.modules[name] = None\n"
         "from fedjax_sel import data\n"
-        "print(data.load('tiny_grey').train_images.sum())"
+        f"print(data.load('tiny_grey', {str(prepared)!r}).train_images.sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.stdout.split() == [str(expected.train_images.sum())], done.stderr
@@ -377,20 +341,6 @@ def test_a_broken_package_is_one_sentence(prepared, break_package, package, stat
     assert str(caught.value) == SENTENCE.format(BROKEN[statement])
 
 
-@pytest.mark.parametrize("statement", [None, "raise KeyError"])
-def test_without_the_package_a_folder_that_nobody_named_gives_way(
-    prepared, prepare, tmp_path, isolated, break_package, statement
-):
-    copied = data.load("tiny_grey", prepared)
-    prepare(tmp_path / "home/tensorflow_datasets", ("tiny_grey",), seed=1)
-    break_package("tensorflow_datasets", statement)
-    with pytest.warns(UserWarning, match=r"home/tensorflow_datasets/tiny_grey/1.2.0 is skipped: folders that"):
-        assert same(data.load("tiny_grey"), copied)
-    shutil.rmtree(isolated)
-    with pytest.raises(UserError, match="folders that tensorflow-datasets has prepared are read with"):
-        data.load("tiny_grey")
-
-
 @pytest.mark.slow
 def test_nothing_but_a_prepared_folder_needs_the_package(prepared, break_package):
     copied = data.load("tiny_grey", prepared)
@@ -418,17 +368,7 @@ def test_a_writer_that_dies_leaves_no_copy(prepared, isolated, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         data.load("tiny_grey", prepared)
     monkeypatch.undo()
-    assert cache.find(isolated, "tiny_grey") == []
-
-
-def test_old_temporary_folders_are_swept_and_young_ones_are_not(prepared, isolated):
-    for name, age in ((".writing-old", 2), (".writing-young", 0)):
-        (isolated / name).mkdir(parents=True)
-        (isolated / name / "train_images.npy").write_bytes(b"half")
-        stamp = (isolated / name).stat().st_mtime - age * 24 * 3600
-        os.utime(isolated / name, (stamp, stamp))
-    data.load("tiny_grey", prepared)
-    assert sorted(path.name for path in isolated.glob(".writing-*")) == [".writing-young"]
+    assert not list(isolated.glob("tiny_grey-*"))
 
 
 def test_many_writers_at_once_end_with_one_sound_copy(tmp_path, isolated):
@@ -454,7 +394,9 @@ def test_many_writers_at_once_end_with_one_sound_copy(tmp_path, isolated):
                 thread.join()
         assert problems == []
         assert [path.name for path in isolated.iterdir()] == ["blobs-abc"]
-        assert same(cache.read(isolated / "blobs-abc", "blobs"), dataset)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert same(cache.fetch(isolated, "blobs", "abc", must_not_decode), dataset)
 
 
 @pytest.mark.parametrize(

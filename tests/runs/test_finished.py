@@ -10,7 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, UserError, data
 from fedjax_sel.cli import command_line, compare, report, train
-from fedjax_sel.data import cache
+from fedjax_sel.data import cache, download
 from fedjax_sel.runs import checkpoint, experiment, reading
 from fedjax_sel.runs.records import Result
 
@@ -19,7 +19,7 @@ SMALL = Config().replace(
     available="who.csv",
 )  # fmt: skip
 FLAGS = [
-    "--dataset", "blobs", "--num-clients", "12", "--num-selected", "3", "--local-epochs", "1", "--rounds", "5",
+    "--dataset", "mnist", "--num-clients", "12", "--num-selected", "3", "--local-epochs", "1", "--rounds", "5",
     "--chunk", "2", "--seeds", "3", "1", "--checkpoint-every", "2", "--available", "who.csv",
 ]  # fmt: skip
 
@@ -30,8 +30,8 @@ def made(tmp_path_factory):
     place = tmp_path_factory.mktemp("finished")
     for name, seed in (("A", 0), ("B", 1)):
         blobs = data.load(f"synthetic:train_size=600,test_size=100,image_size=8,seed={seed}")
-        blobs = data.Dataset(**{**vars(blobs), "name": "blobs"})
-        cache.write(cache.copy_folder(place / name, "blobs", "f" * 16), blobs, "f" * 16)
+        blobs = data.Dataset(**{**vars(blobs), "name": "mnist"})
+        cache.write(cache.copy_folder(place / name, "mnist", download.fingerprint("mnist")), blobs)
     who = np.ones((12, 6), int)
     who[0, 1] = 0
     np.savetxt(place / "who.csv", who, fmt="%d", delimiter=",")
@@ -158,13 +158,13 @@ def test_without_any_digest_a_run_is_read_with_a_warning(here):
     with pytest.warns(UserWarning, match="the rows cannot be verified"):
         assert reading.load(run).finished
     with pytest.warns(UserWarning, match="the rows cannot be verified"):
-        result = fedjax_sel.run(SMALL.replace(dataset="blobs", data_dir="A", out="out/random"))
+        result = fedjax_sel.run(SMALL.replace(dataset="mnist", data_dir="A", out="out/random"))
     assert result.finished
     with (
         pytest.raises(UserError, match="used different data"),
         pytest.warns(UserWarning, match="the rows cannot be verified"),
     ):
-        fedjax_sel.run(SMALL.replace(dataset="blobs", data_dir="B", out="out/random"))
+        fedjax_sel.run(SMALL.replace(dataset="mnist", data_dir="B", out="out/random"))
 
 
 def test_the_rounds_of_an_interrupted_run_are_checked_too(here):

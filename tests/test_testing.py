@@ -321,7 +321,6 @@ def test_what_is_broken_is_found(name):
     assert len(str(error.value).splitlines()) == 1 + len(report.failed)
 
 
-@pytest.mark.fast_cases(2)
 def by_label_entropy(key, env):
     """As HiCS-FL does: what the cohort's updates of the output bias tell of their labels."""
     return {"k": Static(env.num_selected), "layer": Static(env.output_layer), "count": jnp.zeros(env.num_clients)}

@@ -175,7 +175,7 @@ class World(NamedTuple):
             if KINDS[kind].is_loss and value.ndim == 2:
                 return losses
             if KINDS[kind].is_loss:
-                return np.broadcast_to(np.where(pattern == 1, -1, 1)[..., None] * losses[..., None], value.shape).copy()
+                return np.broadcast_to(np.where(pattern == 2, -1, 1)[..., None] * losses[..., None], value.shape).copy()
             return value if kind in ("label_histogram", "seconds") else value * np.float32(1e4)
 
         return self._replace(

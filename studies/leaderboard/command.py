@@ -67,18 +67,19 @@ def main(arguments: Sequence[str]) -> int:
     algos = None if flags.algos is None else {one_of("--algos", name, grids.algos()) for name in flags.algos}
     workers = grid_flags.workers_of(flags)
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
-    failed, written = False, [] if chosen else pages.write(flags.out)
+    failed = False
     for grid in chosen:
         command = command_line.quoted_command("python -m studies leaderboard", arguments)
         done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
-        written = pages.write(flags.out)
         if done.stopped:
+            pages.write(flags.out)
             _say(f"Interrupted: {done.rows} of {len(grid.rows)} rows of {grid.name} are in {flags.out / grid.name}; "
                  "the same command resumes")  # fmt: skip
             return exit_code(done.stopped_by)
         for name, why in done.failed.items():
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
+    written = pages.write(flags.out)
     if not written:
         raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
     print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")

@@ -15,26 +15,24 @@ Tree = Any
 """An array, or a dict (with string keys) or tuple of trees. Lists are not containers but array data."""
 
 
+def is_array(tree: Tree) -> bool:
+    """Return whether the tree is a single array."""
+    return not isinstance(tree, dict | tuple)
+
+
 def leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each array with its path, such as ``name['a'][0]``; dicts in sorted key order, as in JAX."""
-    if isinstance(tree, dict):
-        for key in sorted(tree):
-            yield from leaves(tree[key], f"{name}[{key!r}]")
-    elif isinstance(tree, tuple):
-        for position, child in enumerate(tree):
-            yield from leaves(child, f"{name}[{position}]")
-    else:
-        yield name, tree
+    """Yield each array with its path, such as ``name['a'][0]``."""
+    import jax  # deferred, because importing this package must stay fast
+
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_array):
+        yield name + jax.tree_util.keystr(path), leaf
 
 
 def transform(function: Callable[..., Any], tree: Tree, *others: Any) -> Tree:
-    """Apply a function to each array and to the values at its path in other trees, like `jax.tree.map`."""
-    if isinstance(tree, dict):
-        return {key: transform(function, tree[key], *(other[key] for other in others)) for key in sorted(tree)}
-    if isinstance(tree, tuple):
-        children = [transform(function, *parts) for parts in zip(tree, *others, strict=True)]
-        return type(tree)(*children) if hasattr(tree, "_fields") else tuple(children)
-    return function(tree, *others)
+    """Apply a function to each array and to the values at its path in other trees."""
+    import jax  # deferred, because importing this package must stay fast
+
+    return jax.tree.map(function, tree, *others, is_leaf=is_array)
 
 
 def num_examples(tree: Tree) -> int:
@@ -45,11 +43,6 @@ def num_examples(tree: Tree) -> int:
 def take(tree: Tree, rows: Any) -> Tree:
     """Index the leading axis of each array by a slice, a mask or positions."""
     return transform(lambda array: array[rows], tree)
-
-
-def is_array(tree: Tree) -> bool:
-    """Return whether the tree is a single array."""
-    return not isinstance(tree, dict | tuple)
 
 
 _INT32 = np.iinfo(np.int32)

@@ -182,17 +182,17 @@ def _or_zero(change: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(change), 0, change)
 
 
-def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:
+def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int | None) -> jax.Array:
     """Return alpha_t, the factor of the exploration bonus in round t of T, float32 scalar (Na et al., Eq. 7).
 
     Rules: `linear`: rho t / T. `const`: rho. `decay`: rho (1 - t / T). `tent`, from the released code: rho t / 100 up
     to t = 100, then rho 200 / (t + 100).
     """
-    # Only the chosen rule is traced, because a run can be extended only if its program does not depend on T.
     if rule == "const":
         return rho * jnp.ones_like(t)
     if rule == "tent":
         return rho * jnp.where(t < 100, t / 100.0, 200.0 / (t + 100.0))
+    assert num_rounds is not None
     share = t / num_rounds
     return rho * (share if rule == "linear" else jnp.maximum(1.0 - share, 0.0))
 
@@ -201,7 +201,7 @@ class State(NamedTuple):
     """Rewards and projections of the clients, and the global direction."""
 
     num_selected: Static  # K
-    num_rounds: Static  # T
+    num_rounds: Static  # T; None if alpha does not depend on it, so that the run can be extended
     reward_sum: jax.Array  # float32 [N]
     count: jax.Array  # n_i, int32 [N]
     projections: jax.Array  # c_i of the last participation, -inf before, float32 [N]
@@ -255,9 +255,9 @@ def gpfl(
         del key
         clients, params = env.num_clients, 0 if own_direction else env.num_params
         return State(
-            Static(env.num_selected), Static(env.num_rounds), jnp.zeros((clients,), jnp.float32),
-            jnp.zeros((clients,), jnp.int32), jnp.full((clients,), -jnp.inf, jnp.float32),
-            jnp.zeros((params,), jnp.float32), jnp.zeros((), bool),
+            Static(env.num_selected), Static(env.num_rounds if numbers.alpha in ("linear", "decay") else None),
+            jnp.zeros((clients,), jnp.float32), jnp.zeros((clients,), jnp.int32),
+            jnp.full((clients,), -jnp.inf, jnp.float32), jnp.zeros((params,), jnp.float32), jnp.zeros((), bool),
         )  # fmt: skip
 
     def prepare(state: State, info: Information) -> State:

@@ -14,11 +14,10 @@ from studies.papers.published import Numbers
 
 LATE = 0.9  # beyond this fraction of our rounds, a paper's mean is not comparable if some of our seeds do not arrive
 ARRIVAL = (
-    "Where the paper has a number, all of its seeds arrive. If some here do not, it differs where that number would "
-    "fall "
-    "on our seeds alone with a probability of at most 5 %, and is inconclusive otherwise (until the first runs "
-    "were judged: it differed wherever one did not arrive); it is not comparable if it lies beyond "
-    f"{100 * LATE:.4g} % of the rounds run, or if these are fewer than the entry's."
+    "All of the paper's seeds reach the target where it gives a number. If some of ours do not, the number differs if "
+    "our seeds alone would give it with a probability of at most 5 %, and is inconclusive otherwise. (Until the first "
+    "runs were judged, it differed if one seed did not reach the target.) It is not comparable if it exceeds "
+    f"{100 * LATE:.4g} % of the rounds run, or if the run is shorter than planned."
 )
 
 
@@ -29,7 +28,7 @@ def restriction(*rounds: int) -> str:
         *rounds: numbers of rounds of the entry's runs.
     """
     words = " or ".join(map(str, rounds))
-    return f'"Restricted to {words}" is the mean in which a seed that does not arrive counts that many rounds.'
+    return f'"Restricted to {words}" is the mean that counts this many rounds for a seed that never reaches the target.'
 
 
 def rounds_rows(

@@ -24,16 +24,16 @@ LEVEL = 0.95
 DRAWS = 2000
 FEWEST = 5  # fewest values for a reliable interval of their mean; two equal values give one of zero width
 ORDER = (
-    "An order is reproduced if paired differences over seeds are statistically significant by the sign-flip test after "
-    "Holm's correction (a family is one claim in a setting) and by the bootstrap interval, contradicted if they are "
-    f"significant the other way, and inconclusive otherwise. Fewer than {statistics.least_pairs(3)} seeds cannot "
-    "decide three orders."
+    "An order is reproduced if the paired differences over seeds are significant by the sign-flip test with Holm's "
+    "correction and by the bootstrap interval. A family is one claim in a setting. The order is contradicted if they "
+    "are significant the other way, and inconclusive otherwise. Three orders need at least "
+    f"{statistics.least_pairs(3)} seeds."
 )
 NUMBERS = (
-    "A number agrees if the whole 95 % interval of ours minus the paper's lies within the equivalence margin; "
-    "otherwise it differs if the interval leaves out zero, and is inconclusive if it contains zero. The margins, "
-    f"{ACCURACY_MARGIN:g} for accuracies and {100 * ROUNDS_MARGIN:g} % of the paper's number for rounds, were set "
-    "after the first runs (until then a number agreed wherever the interval contained zero)."
+    "A number agrees if the whole 95 % interval of our value minus the paper's lies within the equivalence margin. "
+    "Otherwise it differs if the interval excludes zero, and is inconclusive if it contains zero. The margins are "
+    f"{ACCURACY_MARGIN:g} for accuracies and {100 * ROUNDS_MARGIN:g} % of the paper's number for rounds. They were set "
+    "after the first runs; until then, a number agreed if the interval contained zero."
 )
 
 

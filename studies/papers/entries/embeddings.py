@@ -16,9 +16,9 @@ COLUMNS = ("fmnist-1spc", "cifar10-1spc")
 MOST = 0.5
 EMBEDDINGS = ".strategy.embeddings"  # path in the final state, [seeds, d, N]
 RULE = (
-    "The number is the share of clients whose nearest neighbour, by the angle between embeddings in the round after "
-    f"the warm-up, holds the same label. Reproduced if the 95 % interval of its mean over seeds lies above {MOST}, "
-    "contradicted if it lies below what random embeddings give (the share of the other clients that hold the label)."
+    "The number is the share of clients whose nearest neighbor has the same label. Neighbors are by the angle between "
+    "embeddings in the round after the warm-up. Reproduced if the 95 % interval of the mean over seeds lies above "
+    f"{MOST}; contradicted if it lies below the value of random embeddings, the share of other clients with the label."
 )
 
 

@@ -47,26 +47,25 @@ def configuration(column: str, algo: str, **numbers: Any) -> Config:
 
 _ROUNDS = dict.fromkeys(configuration(column, "random").run.rounds for column in COLUMNS)
 TABLE = (
-    f"Means are compared by Welch's interval. {verdicts.NUMBERS} {tables.ARRIVAL} An N/A agrees if some seed here does "
-    "not reach the target either, in all of the entry's rounds, and is inconclusive if all "
-    f"do. {tables.restriction(*_ROUNDS)} How much faster than power-of-choice the text says that it is, a range over "
-    "the settings, agrees in a setting if the whole 95 % interval of the ratio of the mean rounds, with all rounds for "
-    "who does not arrive, lies within the range, differs if it lies outside, and is inconclusive otherwise (added "
-    "after the first runs; at first an overlap agreed). The orders concern rounds to the target, "
-    "the paper's own strategy before each of its baselines, where a seed that does not arrive counts all rounds. "
+    f"Means are compared by Welch's interval. {verdicts.NUMBERS} {tables.ARRIVAL} An N/A agrees if some seed of ours "
+    "does not reach the target either, in all planned rounds, and is inconclusive if all do. "
+    f"{tables.restriction(*_ROUNDS)} The text claims a range, over the settings, of the speed-up over "
+    "power-of-choice. In a setting it agrees if the whole 95 % interval of the ratio of mean rounds lies within the "
+    "range, differs if it lies outside, and is inconclusive otherwise. A seed that never reaches the target counts "
+    "all rounds. (This was added after the first runs; at first, an overlap agreed.) The orders concern the rounds "
+    "to the target, the paper's own strategy before each baseline, with all rounds for a seed that never reaches it. "
     f"{verdicts.ORDER}"
 )
 SMOOTH = (
-    "A curve is the smoother the smaller the mean absolute change of its test accuracy from one round to the next is, "
-    "over all rounds; the orders are the paper's own strategy below each baseline. A lead is the accuracy over all "
-    "rounds less that of the baseline with the highest mean over seeds; the orders are the lead under 1SPC above those "
-    "under 2SPC and Dir, a family of two."
+    "A curve is smoother if the mean absolute change of its test accuracy between rounds is smaller. The orders are "
+    "the paper's own strategy below each baseline. A lead is the accuracy over all rounds minus that of the best "
+    "baseline by its mean over seeds. The orders are the lead under 1SPC above the leads under 2SPC and Dir, a "
+    "family of two."
 )
 MOST_OF_ALL = (
-    f'{CURVES} {SMOOTH} (How smooth the curves are, and "most of all under 1SPC", was added after the last run of 500 '
-    "rounds; a page without such rows is older. results/leaderboard/papers_curves.csv has them for the leaderboard's "
-    "curves: 150 rounds, and clients share 95 % of the data, for the server holds the rest.) The "
-    "loss is not judged: the picture shows it."
+    f'{CURVES} {SMOOTH} (Smoothness and "most of all under 1SPC" were added after the last run of 500 rounds; pages '
+    "without these rows are older. results/leaderboard/papers_curves.csv has them for the leaderboard's curves of 150 "
+    "rounds, where the server holds 5 % of the data.) The loss is not judged: the picture shows it."
 )
 Curves: TypeAlias = Mapping[Cell, np.ndarray]  # test accuracies, [seeds, rounds]
 

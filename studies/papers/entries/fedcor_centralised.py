@@ -10,9 +10,9 @@ from studies.papers.page import Page
 
 PASSES = 100
 RULE = (
-    f"One client holds all data and makes {PASSES} passes with the federated runs' optimizer; the accuracy is the best "
-    "after any pass, for the paper does not say when it stopped. The interval is the prediction interval of a run of "
-    f"ours. {verdicts.NUMBERS}"
+    f"One client holds all data and makes {PASSES} passes with the optimizer of the federated runs. The accuracy is "
+    "the best after any pass, because the paper does not say when it stopped. The interval is the prediction "
+    f"interval of one of our runs. {verdicts.NUMBERS}"
 )
 
 

@@ -6,9 +6,9 @@ from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
 
 RULE = (
-    "A time on another machine cannot be compared: the paper's graphics card and processors of 2016 are not at hand, "
-    "and its program is another. Beside its hours stand ours: what the run of all seeds took, over their number, on a "
-    "machine that may have had other work."
+    "Times on different machines and with different programs cannot be compared. The table shows the paper's hours, "
+    "on hardware of 2016, and ours: the time of all seeds divided by their number, on a machine that may have done "
+    "other work."
 )
 
 

@@ -30,13 +30,13 @@ def rule(components: int) -> str:
     which = "first principal component" if components == 1 else f"first {components} principal components"
     stand = "stands" if components == 1 else "stand"
     return (
-        f"In the last round of the warm-up {loss_changes.COHORTS} random cohorts are drawn; each client trains once, "
-        f"and a cohort's model is the mean of its clients'. Of the clients' loss changes the {which} {stand} against "
-        "the Gaussian with the same mean and deviation. It fits well if no probability that it gives is wrong by much: "
-        "reproduced if the 95 % interval over seeds of the greatest difference of the distribution functions lies "
-        f"below {FITS}, and contradicted if it lies above. To be Gaussian is a stricter claim: contradicted if "
-        "Anderson and Darling's test (its null by simulation) rejects any component after Holm's correction over the "
-        "components and seeds of a setting, else reproduced, as far as so many cohorts can tell."
+        f"In the last round of the warm-up, {loss_changes.COHORTS} random cohorts are drawn. Each client trains once, "
+        f"and a cohort's model is the mean of its clients' models. For the clients' loss changes, the {which} {stand} "
+        "against the Gaussian with the same mean and deviation. The fit is good if no probability is wrong by much: "
+        "reproduced if the 95 % interval over seeds of the largest difference of the distribution functions lies "
+        f"below {FITS}, contradicted if it lies above. Exact normality is a stricter claim: contradicted if the "
+        "Anderson-Darling test (null distribution by simulation) rejects any component after Holm's correction over "
+        "the components and seeds of a setting; else reproduced, within the power of this number of cohorts."
     )
 
 
@@ -124,10 +124,10 @@ def _entry(name: str, columns: tuple[str, ...], components: int, cost: str) -> E
 
 LINEAR = 0.9
 LINEARITY = (
-    f"In the last round of the warm-up {loss_changes.COHORTS} random cohorts are drawn, as for fedcor/fig12. Each "
-    "client's loss change is fitted by least squares as a linear function of who is in the cohort, on the first half "
-    "of the cohorts; the number is the share of the variance of all clients' loss changes, under the other half, that "
-    f"it explains. Reproduced if its 95 % interval over seeds lies above {LINEAR:g}, contradicted if it lies below."
+    f"In the last round of the warm-up, {loss_changes.COHORTS} random cohorts are drawn, as for fedcor/fig12. On half "
+    "of them, each client's loss change is fitted by least squares as a linear function of the cohort's members. The "
+    "number is the share of the variance of all clients' loss changes on the other half that the fit explains. "
+    f"Reproduced if its 95 % interval over seeds lies above {LINEAR:g}; contradicted if it lies below."
 )
 
 

@@ -15,20 +15,19 @@ from studies.papers.page import Page, Row
 PROBLEMS, CLIENTS, SELECTED, DIMENSION, ROUNDS, LOCAL_STEPS, SAMPLES, EVERY = 10, 20, 4, 5, 4000, 3, 100, 10
 FALLS, STANDS = -0.8, -0.2  # log-log slopes: close to 1/t at or below the first, nearly constant at or above the second
 RULE = (
-    f"{PROBLEMS} federations of {CLIENTS} quadratics; each round trains the {SELECTED} clients with the largest "
-    f"covariance with the global loss, estimated every {EVERY} rounds from the changes that {SAMPLES} random cohorts "
-    f"cause, for {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). The numbers are slopes of log |w - w*|^2 over "
-    "log t in the last tenfold of the rounds, where 1/t is a slope of -1: for w* the optimum of all clients, which is "
-    "the conclusion, and for w* the optimum of the cohort that is selected next, which is what Theorem 1 bounds (Eq. "
-    f"64, 96; added after the first run). Reproduced if the 95 % interval of the mean slope lies below {FALLS:g}, "
-    f"contradicted if it lies above {STANDS:g} (it stands still)."
+    f"The test uses {PROBLEMS} federations of {CLIENTS} quadratics. Each round trains the {SELECTED} clients with the "
+    f"largest covariance with the global loss, for {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). Every {EVERY} "
+    f"rounds, the covariance is estimated from the changes that {SAMPLES} random cohorts cause. The numbers are "
+    "slopes of log |w - w*|^2 over log t in the last tenfold of the rounds; 1/t is a slope of -1. Here w* is the "
+    "optimum of all clients (the conclusion), or the optimum of the next cohort (the distance that Theorem 1 bounds, "
+    "Eq. 64 and 96; added after the first run). Reproduced if the 95 % interval of the mean slope lies below "
+    f"{FALLS:g}; contradicted if it lies above {STANDS:g}, nearly constant."
 )
 NOTE = (
-    "The theorem bounds the distance to the optimum of the selected clients, and concludes by its Corollary 3 that the "
-    "model goes to the optimum of all. For that the selected clients' optimum has to move as little as the covariance "
-    "does (Assumption 7). Which clients have the largest covariance jumps from one set to another here, though, and "
-    "their optimum with it: they go on being selected in turn around the optimum of all, which is how the model comes "
-    "there."
+    "The theorem bounds the distance to the optimum of the selected clients. Corollary 3 concludes that the model "
+    "reaches the optimum of all clients. This requires that the optimum of the selected clients moves as little as "
+    "the covariance (Assumption 7). Here, the set of clients with the largest covariance keeps changing, and their "
+    "optimum jumps. These sets alternate around the optimum of all clients, and so the model reaches it."
 )
 
 
@@ -214,12 +213,12 @@ EMBEDDINGS, IMPORTANCE = ".strategy.embeddings", ".strategy.importance"  # [seed
 NUMBERS = look_up("fedcor", "paper", "fmnist")
 UNCORRELATED, OVERLAP = 0.1, 0.5
 COHORTS = (
-    "FedCor's cohort in the first round after the warm-up, in which all alpha are one, and the covariance that it was "
-    "selected with. Nearly zero correlations: reproduced if the 95 % interval over seeds of the mean absolute "
-    f"correlation of the cohort's pairs lies below {UNCORRELATED:g}, contradicted if it lies above. That the proxy "
-    "(the K clients with the largest sum_i p_i Sigma_ik, Eq. 59, under the same covariance) approximates FedCor: "
-    "reproduced if the 95 % interval of the share of FedCor's cohort that the proxy selects, too, lies above "
-    f"{OVERLAP:g}, contradicted if it lies below."
+    "The rule concerns FedCor's cohort in the first round after the warm-up, when all alpha are one, and the "
+    'covariance used there. "Nearly zero correlations" is reproduced if the 95 % interval over seeds of the mean '
+    f"absolute correlation of the cohort's pairs lies below {UNCORRELATED:g}, and contradicted if it lies above. The "
+    'proxy selects the K clients with the largest sum_i p_i Sigma_ik (Eq. 59) under the same covariance. "It '
+    "approximates FedCor\" is reproduced if the 95 % interval of the share of FedCor's cohort in the proxy's lies "
+    f"above {OVERLAP:g}, and contradicted if it lies below."
 )
 _RUNS = {
     Cell(column, "fedcor"): configuration(column, "fedcor").replace(rounds=NUMBERS.warmup + 1)

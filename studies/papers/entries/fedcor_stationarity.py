@@ -16,18 +16,19 @@ from studies.papers.page import Page, Row
 SEEDS = 2
 NON_IID = ("fmnist-2spc", "cifar10-2spc")  # "Non-IID FL [23]"
 ABOUT = (
-    f"Every interval of FedCor's {loss_changes.COHORTS} fresh random cohorts are drawn in a run with random selection, "
-    "and the covariance of the clients' loss changes is held against that one interval later by the cosine of Eq. 151 "
-    "with the square root that it lacks."
+    f"In a run with random selection, {loss_changes.COHORTS} new random cohorts are drawn at every interval of "
+    "FedCor. The covariance of the clients' loss changes is compared with the next interval's by the cosine of Eq. "
+    "151, with the missing square root."
 )
 THROUGHOUT = (
-    f"{ABOUT} The paper's bound, during the whole of training, agrees if no pair of any seed lies below it, and "
-    "differs otherwise."
+    f"{ABOUT} The paper's bound for the whole training agrees if no pair of any seed lies below it, and differs "
+    "otherwise."
 )
 MOSTLY = (
-    f"{ABOUT} More than 0.9 in most cases agrees if Wilson's 95 % interval of the share of pairs above it, of all "
-    "seeds of a setting, lies above one half, differs if it lies below, and is inconclusive if it contains one half. "
-    "It counts pairs as independent. Until the first runs were judged, the share itself had to be above one half."
+    f'{ABOUT} "More than 0.9 in most cases" concerns the share of pairs above 0.9, over all seeds of a setting. It '
+    "agrees if Wilson's 95 % interval of this share lies above one half, differs if it lies below, and is "
+    "inconclusive if it contains one half. The interval treats pairs as independent. Until the first runs were "
+    "judged, the share itself had to exceed one half."
 )
 
 

@@ -131,12 +131,12 @@ def _figure(rng: np.random.Generator) -> Any:
 
 
 RULE = (
-    f"{GAMES} toys of our own (the paper's points are not published). That the two largest losses fail to reduce the "
-    "global loss holds by construction if the 95 % interval of its mean change lies above zero, because our points "
-    "were drawn so that it does, and is contradicted if it lies below. That the correlated pair leaves a lower loss "
-    "is an order of paired differences. That it is almost the lowest is reproduced if the 95 % interval of its mean "
-    f"reduction over the best pair's lies above {ALMOST}, and else not: the paper's points may be others (the first "
-    "rules were: the median share that is left of random's gap, reproduced below a quarter; then the mean of the "
-    "toys' shares, contradicted if below)."
+    f"The rule uses {GAMES} draws of our own points, because the paper's are not published. \"The two largest losses "
+    'fail to reduce the global loss" holds by construction if the 95 % interval of its mean change lies above zero, '
+    'because our points were drawn accordingly, and is contradicted if it lies below. "The correlated pair leaves a '
+    'lower loss" is an order of paired differences. "It is almost the lowest" is reproduced if the 95 % interval '
+    f"of its mean reduction, divided by that of the best pair, lies above {ALMOST}. Otherwise it is not reproduced, "
+    "because the paper's points may differ. Here the first rules were: reproduced if the median share left of "
+    "random selection's gap is below a quarter; then the mean of these shares, contradicted if below."
 )
 ENTRIES = (Entry("fedcor/fig1", RULE, {}, _judge, "seconds"),)

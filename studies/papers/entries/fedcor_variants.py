@@ -20,15 +20,15 @@ MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
     "has an accuracy over all rounds": tables.mean_accuracy,
 }
 _CLOSE = (
-    "Accuracies are the means of the last ten rounds, for where a run ends, and of all rounds, for how fast it got "
-    'there. "Hardly changes" is reproduced if the 95 % interval of the paired difference to the main comparison\'s '
-    f"value lies within {MARGIN} of zero, and contradicted if all of it lies beyond; an interval that reaches from "
-    "within the margin to beyond it is inconclusive if it contains zero, and else the difference is not shown to be "
-    "smaller than the margin. Being above random is an order, of each accuracy a claim."
+    'Accuracies are means of the last ten rounds (the end of a run) and of all rounds (its speed). "Hardly '
+    "changes\" is reproduced if the 95 % interval of the paired difference from the main comparison's value lies "
+    f"within {MARGIN} of zero, and contradicted if it lies entirely outside. An interval that crosses the margin is "
+    'inconclusive if it contains zero; else the difference is not shown to be smaller than the margin. "Above '
+    'random selection" is an order, one claim per accuracy.'
 )
 _FREQUENCY = (
     "Reproduced if the standard deviation over clients of the selection counts is smaller with each coefficient than "
-    "with the next greater one."
+    "with the next larger one."
 )
 INTERVALS = BETAS = f"{_CLOSE} {verdicts.ORDER}"
 FREQUENCY = f"{_FREQUENCY} {verdicts.ORDER}"

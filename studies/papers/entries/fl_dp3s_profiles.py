@@ -18,15 +18,15 @@ PROFILES, SIMILARITIES = ".info[<flat index 0>].value", ".strategy.similarity"  
 ALIKE = 0.9
 STRONGLY = 0.5
 APART = (
-    "The distance of two initialisations is the mean distance of a client's profiles under them, as a share of the "
-    "mean distance of different clients' profiles under the two. The paper says that a profile is significantly "
-    "affected, and no number: reproduced for a pair if the 95 % interval of the share's mean over seeds lies above "
-    f"{STRONGLY}, contradicted if it lies below. This rule replaces that of a first run: a share of more than 1, which "
-    "the paper does not say; and then the initialisations shared their random numbers."
+    "The distance of two initializations is the mean distance of a client's two profiles, divided by the mean "
+    'distance of different clients\' profiles. The paper says "significantly affected", without a number. The claim '
+    f"is reproduced for a pair if the 95 % interval of the mean over seeds lies above {STRONGLY}, and contradicted if "
+    "it lies below. This rule replaces the rule of a first run, a ratio above 1, which the paper does not claim. In "
+    "that run, the initializations shared their random numbers."
 )
 SAME = (
-    "The number is the correlation of the kernels' entries off the diagonal under two initialisations (S of Eq. 14). "
-    f"Reproduced for a pair if the 95 % interval of its mean over seeds lies above {ALIKE}, contradicted if it lies "
+    "The number is the correlation of the kernels' off-diagonal entries under two initializations (S of Eq. 14). "
+    f"Reproduced for a pair if the 95 % interval of its mean over seeds lies above {ALIKE}; contradicted if it lies "
     "below."
 )
 

@@ -32,20 +32,20 @@ FITS, LEVEL, MOST = 0.05, 0.05, 0.1
 FOLDER = "untrained"
 COLUMNS = ("mnist", "fmnist")
 LOWER = (
-    f"No client trains: random selection and FL-DP3S do not look at what training found, so the cohorts of {ROUNDS} "
-    "rounds follow from the seed and from the profiles at the initial model, and equal the cohorts of full runs. "
-    "Clustered selection and FedSAE do look at it; fl_dp3s/fig2 alone has them. The orders compare the mean GEMD of "
-    "all rounds, FL-DP3S below random selection under each skewness; a family is one data set and skewness. "
+    f"No client trains. Random selection and FL-DP3S do not depend on the training, so their cohorts of {ROUNDS} "
+    "rounds follow from the seed and from the profiles of the initial model, and equal those of complete runs. "
+    "Clustered sampling and FedSAE depend on it and are in fl_dp3s/fig2. The orders compare the mean GEMD of all "
+    "rounds, FL-DP3S below random selection under each skewness. A family is one data set and skewness. "
     f"{verdicts.ORDER}"
 )
 GAUSSIAN = (
-    f"At the initial model the outputs of each unit of the first dense layer, over the examples of each of the first "
-    f"{CLIENTS} clients (one label each), stand against the Gaussian with their mean and deviation. They fit well if "
-    "no probability that it gives is wrong by much: reproduced if the 95 % interval over seeds of the greatest "
-    f"difference of the distribution functions, mean over clients and units, lies below {FITS:g}, contradicted if it "
-    "lies above. To be Gaussian is a stricter claim: Anderson and Darling's test (its null by simulation) rejects "
-    f"{100 * LEVEL:.0f} % of Gaussian outputs at its level of {100 * LEVEL:.0f} %; reproduced if the 95 % interval "
-    f"over seeds of the share that it rejects lies below {100 * MOST:.0f} %, contradicted if it lies above."
+    "At the initial model, the outputs of each unit of the first dense layer are compared, for each of the first "
+    f"{CLIENTS} clients (one label each), with the Gaussian of the same mean and deviation. The fit is good if no "
+    "probability is wrong by much: reproduced if the 95 % interval over seeds of the largest difference of the "
+    f"distribution functions, averaged over clients and units, lies below {FITS:g}; contradicted if it lies above. "
+    f"Exact normality is a stricter claim. At its level of {100 * LEVEL:.0f} %, the Anderson-Darling test (null "
+    f"distribution by simulation) rejects {100 * LEVEL:.0f} % of Gaussian outputs. Reproduced if the 95 % interval "
+    f"over seeds of the rejected share lies below {100 * MOST:.0f} %; contradicted if it lies above."
 )
 
 

@@ -37,21 +37,21 @@ WITHOUT_DROPOUT: dict[str, dict[str, Any]] = {
     f"{row} without dropout": {**AS_THEY_RAN[row], "model_dropout": 0.0} for row in ("random", "gpfl")
 }
 TABLE = (
-    "The table has one run a cell: the interval is the prediction interval of a run of ours. "
-    f"{verdicts.NUMBERS} The orders concern the last ten rounds' accuracy, GPFL above each baseline: once with "
-    "all as its authors ran them, once with all as published and GPFL in the coherent reading, which is our question "
-    f"and no claim of the paper's; the claim leaves {WITHOUT} out. That GPFL fluctuates least is an order, too, of "
-    "the greatest deviation of the last ten rounds from their mean (added after the first runs). FedCor's numbers "
-    "under cifar10-dir at 15 and 50 % are copies of those under 2SPC, and not comparable. The text's gains over the "
-    'best baseline, which is that of the mean over seeds, are such numbers; "no more than 4 %" between GPFL\'s last '
-    "ten rounds and their mean agrees if the whole 95 % interval of the mean over seeds lies below it, differs if it "
-    "lies above, and is inconclusive otherwise. Added after the other runs, to look for a cause: GPFL and random "
-    "selection without the network's dropout; whether the table's numbers of GPFL agree with these, and whether "
-    "GPFL is above random selection there, which is no claim either: such rows have nothing in the paper's column, "
-    f"are called better or worse, and are not counted in the overview. {verdicts.ORDER}"
+    "Each cell of the table is one run, so the interval is the prediction interval of one of our runs. "
+    f"{verdicts.NUMBERS} The orders concern the last ten rounds' accuracy, GPFL above each baseline. They are judged "
+    "twice: with all strategies as GPFL's authors ran them, and with all as published and GPFL in the coherent "
+    f'reading. The second is our question, not a claim of the paper. The claim excludes {WITHOUT}. "GPFL fluctuates '
+    'least" is an order of the largest deviation of the last ten rounds from their mean (added after the first '
+    "runs). FedCor's numbers under cifar10-dir at 15 and 50 % are copies of those under 2SPC, and not comparable. "
+    'The text\'s gains over the best baseline, by its mean over seeds, are numbers, too. "No more than 4 %" between '
+    "GPFL's last ten rounds and their mean agrees if the whole 95 % interval of the mean over seeds lies below it, "
+    "differs if it lies above, and is inconclusive otherwise. To look for a cause, GPFL and random selection without "
+    "dropout were added after the other runs. Whether GPFL's numbers agree with the table then, and whether GPFL is "
+    "above random selection, are not claims. Such rows have an empty cell for the paper, are called better or worse, "
+    f"and are not counted in the overview. {verdicts.ORDER}"
 )
 BY_WRITER = (
-    f"{CURVES} By writer the baselines are as published and GPFL is the coherent reading, on LEAF's files "
+    f"{CURVES} By writer, the baselines are as published and GPFL is in the coherent reading, on LEAF's files "
     f"({gpfl_writers.LEAF}) or on a stand-in ({gpfl_writers.STAND_IN}), whose orders are not comparable."
 )
 

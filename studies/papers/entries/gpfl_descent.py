@@ -11,21 +11,21 @@ from studies.papers.page import Page, Row
 CONDITION, START, NEAR, MOST_STEPS = 100.0, (1.0, 1.0), 1e-3, 10_000
 PAPERS_MOMENTUM = 0.1
 RULE = (
-    f"f(x, y) = (x^2 + {CONDITION:g} y^2) / 2 from (1, 1), counted until the distance to the optimum is {NEAR:g} of "
-    "that of the start; the oscillation is the length of the way in the steep coordinate y. As in Eq. 1-2 both have "
-    "the same step size, the one that is best for plain descent, which then oscillates as the drawing does, and "
-    f"momentum is the paper's {PAPERS_MOMENTUM}. The step size was chosen to give the drawing: fewer steps and less "
-    "oscillation with momentum hold by construction, and are contradicted otherwise. Other step sizes and momenta "
-    "stand beside them without a verdict: the paper names none. (Until the first "
-    "run was judged, each with its best numbers was the other pair that had one: fewer steps there were reproduced, "
-    "less oscillation was contradicted.) There is no randomness."
+    f"The function is f(x, y) = (x^2 + {CONDITION:g} y^2) / 2, from (1, 1). Steps are counted until the distance to "
+    f"the optimum is {NEAR:g} of the initial distance. Oscillation is the length of the path in the steep coordinate "
+    "y. As in Eq. 1-2, both methods have the same step size: the best one for plain descent, which then oscillates "
+    f"as in the drawing. Momentum is the paper's {PAPERS_MOMENTUM}. Because the step size was chosen to give the "
+    "drawing, fewer steps and less oscillation with momentum hold by construction, and are contradicted otherwise. "
+    "Other step sizes and momenta have no verdict, because the paper states none. (Until the first run was judged, "
+    "each method with its best parameters also had a verdict: fewer steps was reproduced, less oscillation "
+    "contradicted.) There is no randomness."
 )
 
 MOST_ROUNDS = 1000
 BOUND = (
-    f"The denominator of the bound is computed for all rounds t up to {MOST_ROUNDS} and all selections n_i of a client "
-    "from 1 to t. A bound on a regret has to be positive: reproduced if no denominator is negative, contradicted if "
-    "all are, else not reproduced. There is no randomness."
+    f"The denominator of the bound is computed for all rounds t up to {MOST_ROUNDS} and all selections n_i of a "
+    "client from 1 to t. A bound on a regret must be positive: reproduced if no denominator is negative, "
+    "contradicted if all are, else not reproduced. There is no randomness."
 )
 
 

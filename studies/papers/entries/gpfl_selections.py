@@ -18,19 +18,19 @@ ROUGHLY = 0.25  # relative tolerance of "about" and "nearly"
 _ROWS_OF_GPFL = ("gpfl", COHERENT, PRINTED)  # all start with a sweep over the clients
 _NEAR = f"within {100 * ROUGHLY:g} % of the number, differ if it lies outside, and are inconclusive otherwise"
 COVERED = (
-    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
-    f'50; "nearly 100" and "about 200" agree if the whole interval lies {_NEAR}; a seed that has not selected everyone '
-    "counts all rounds. The orders are GPFL sooner than random and power-of-choice, each of its readings a family, and "
-    "FedCor later than each other. All readings of GPFL begin with a sweep over the clients, so that what it gives "
-    "holds by construction: within 50, and each order with GPFL that would be reproduced. Eq. 8 as printed was added "
-    f"after the first runs. {verdicts.ORDER}"
+    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies '
+    f'below 50. "Nearly 100" and "about 200" agree if the whole interval lies {_NEAR}. A seed that never selects '
+    "all clients counts all rounds. The orders are GPFL before random selection and power-of-choice, a family per "
+    "reading of GPFL, and FedCor after all others. All readings of GPFL start with a sweep over the clients, so its "
+    "results hold by construction: within 50, and each order with GPFL that would be reproduced. Eq. 8 as printed "
+    f"was added after the first runs. {verdicts.ORDER}"
 )
 TAILS = (
     f'"About 500", "about 120" and the peaks agree if the whole 95 % interval of the mean over seeds lies {_NEAR} '
-    "(so since the first runs were judged). They are of the selections of the most selected client, and of the "
-    'histogram of selections, smoothed by a kernel: where it is highest, and how many clients it has there. "An '
-    'average around 20" is not judged (at first it was): the mean over clients follows from the clients of a round, '
-    "the rounds, and all clients, and 20 would need others. Eq. 8 as printed was added then, too."
+    "(so since the first runs were judged). They concern the selections of the most selected client, and the peak of "
+    'the smoothed histogram of selections: its position and its number of clients. "An average around 20" is not '
+    "judged (at first it was), because this mean follows from the numbers of clients and rounds, which would have to "
+    "be others. Eq. 8 as printed was added at the same time."
 )
 _RUNS = {
     **{Cell(SELECTIONS, row): as_they_ran(SELECTIONS, it) for row, it in AS_THEY_RAN.items()},

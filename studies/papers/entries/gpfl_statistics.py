@@ -11,12 +11,11 @@ from studies.papers.page import Page, Row
 from studies.papers.published import Numbers
 
 RULE = (
-    "CIFAR-10's mean agrees if it is the samples over the clients of the same table. FEMNIST's column describes LEAF's "
-    "files, of which Table II uses nothing: with them (--columns femnist --data-dir DIR, where DIR/femnist holds "
-    "LEAF's train and test) a number agrees if it rounds to the printed one, without them it is not comparable. "
-    "Sizes of writers come from the training files over their share of all samples. The stand-in for machines "
-    "without "
-    "(--columns writers) has no verdict."
+    "CIFAR-10's mean agrees if it equals the samples divided by the clients of the same table. FEMNIST's column "
+    "describes LEAF's files, which Table II does not use. With these files (--columns femnist --data-dir DIR, where "
+    "DIR/femnist holds LEAF's train and test), a number agrees if it rounds to the printed one; without them it is "
+    "not comparable. Writers' sizes are those of the training files, divided by their share of all samples. The "
+    "stand-in (--columns writers) has no verdict."
 )
 WHERE = "not at hand: LEAF's files are the user's own (--columns femnist --data-dir DIR counts them)"
 _DIGITS = {"clients": 0, "samples": 0, "mean samples a client": 2, "deviation of samples a client": 2}

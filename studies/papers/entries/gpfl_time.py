@@ -13,16 +13,16 @@ ROUNDS = 200
 ORDER = (("random", "gpfl"), ("gpfl", "pow_d"), ("pow_d", "fedcor"))
 LEAST = 0.1
 RULE = (
-    "Only the order is judged: random before GPFL before power-of-choice before FedCor, of the seconds of a run of one "
-    'seed without compilation; "slightly" and "by far" are not. One timing a setting tells nothing of differences of a '
-    f"few per cent: reproduced if it holds in all three settings by more than {100 * LEAST:g} % of the longer time, "
-    "contradicted if it is the other way in all by as much, else inconclusive (before the last runs: by any "
-    "difference). Times on a busy machine are not comparable. Power-of-choice as its authors ran it chooses by its "
-    "candidates' training, which the selected ones need not repeat and here do: its time lies between what is "
-    "measured and that less the time of the run with random selection, and its orders are judged where they hold at "
-    "both ends (added after the runs of a first page, which had it before FedCor contradicted, and GPFL before it "
-    "reproduced). Every round is a chunk of its own, so that all but the first count; on the first page the first ten "
-    "did not, in which FedCor measures most."
+    "Only the order is judged: random selection before GPFL before power-of-choice before FedCor, in seconds of a "
+    'run of one seed without compilation. "Slightly" and "by far" are not judged. One timing per setting cannot '
+    "show differences of a few percent. Reproduced if the order holds in all three settings by more than "
+    f"{100 * LEAST:g} % of the longer time; contradicted if the opposite does; else inconclusive (before the last "
+    "runs: by any difference). Times on a busy machine are not comparable. Power-of-choice, as its authors ran it, "
+    "selects by its candidates' training. The selected ones need not train again, but do here. So its time lies "
+    "between the measured time and that minus the time of random selection's run, and its orders are judged only if "
+    'both ends agree. (Added after a first page, where "before FedCor" was contradicted and "GPFL before it" '
+    "reproduced.) Each round is a chunk, so all rounds but the first count. On the first page, the first ten did not "
+    "count, in which FedCor measures most."
 )
 TWICE = "pow_d"  # selected candidates train twice
 

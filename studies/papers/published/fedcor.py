@@ -320,7 +320,7 @@ ENTRIES = (
         reading=(
             "The theorem is about the proxy (the clients with the largest covariance with the global loss) and not "
             "about FedCor, so quadratics with the proxy alone can bear it out. It bounds the distance to the optimum "
-            "of the selected clients; that to the optimum of all is its conclusion. Both are looked at."
+            "of the selected clients, and concludes convergence to the optimum of all clients. Both are measured."
         ),
     ),
     Published(

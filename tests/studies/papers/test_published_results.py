@@ -37,7 +37,7 @@ TABLES = {  # every table and figure with an experiment behind it, and the numbe
         *(f"fig{number}" for number in range(3, 8)),
         "theorem1",
     ],  # Fig. 2 draws a definition
-    "fl_dp3s": [*(f"fig{number}" for number in range(1, 7)), "gemd", "theorem1"],
+    "fl_dp3s": [*(f"fig{number}" for number in range(1, 7)), "calibrated", "gemd", "theorem1"],
 }
 FILES = {"fedcor": ("fedcor", "fedcor_supplement")}  # else one of the paper's own name
 

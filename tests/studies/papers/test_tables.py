@@ -184,7 +184,7 @@ def test_rules_say_who_has_not_arrived():
     for name, rounds in (("fedcor/table1", "500 or 2000"), ("fedgp/table1", "500 or 2000"), ("fl_dp3s/fig1", "260")):
         assert (tables.ARRIVAL in ENTRIES[name].rule) == (name != "fl_dp3s/fig1")  # whose number is no mean over seeds
         assert f'"Restricted to {rounds}" is' in ENTRIES[name].rule
-    assert "beyond 90 % of the rounds run" in tables.ARRIVAL
+    assert "exceeds 90 % of the rounds run" in tables.ARRIVAL
 
 
 def test_rules_say_what_of_a_claim_is_not_judged():
@@ -200,7 +200,7 @@ def test_rules_that_were_changed_after_a_run_say_so():
         assert re.search(r"([uU]ntil the first runs? (was|were)|so since the first runs were) judged", rule)
     assert "before the last runs" in ENTRIES["gpfl/fig6"].rule and "the first rules were" in ENTRIES["fedcor/fig1"].rule
     assert "at first they had one" in ENTRIES["gpfl/fig7"].rule and "at first it was" in ENTRIES["gpfl/fig5"].rule
-    assert "until two seeds were judged" in ENTRIES["fl_dp3s/fig1"].rule
+    assert "Until two seeds were judged" in ENTRIES["fl_dp3s/fig1"].rule
     assert "added after the first run" in ENTRIES["fedcor/appendix_b"].rule
 
 

@@ -290,4 +290,4 @@ def test_the_rule_of_orders_says_how_many_seeds():
     differences = np.tile(np.arange(1.0, 8.0), (3, 1))
     assert {one.verdict for one in statistics.compare(differences)} == {statistics.BETTER}
     assert {one.verdict for one in statistics.compare(differences[:, 1:])} == {statistics.TOO_FEW_SEEDS}
-    assert "Fewer than 7 seeds cannot decide three orders." in verdicts.ORDER
+    assert "Three orders need at least 7 seeds." in verdicts.ORDER

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedjax_sel import cli
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli import main as completion
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     action = what.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
     )
-    known = (*SECTIONS, *(name for names in completion.names().values() for name in names))
+    known = (*SECTIONS, *(name for names in cli.names().values() for name in names))
     action.completer = lambda **_: known  # pyright: ignore[reportAttributeAccessIssue]
     return parser
 

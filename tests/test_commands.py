@@ -63,7 +63,6 @@ def test_the_installed_commands_lead_where_they_should():
         (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: has no effect"),
         (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: has no effect without"),
         (["train", "--dry-run", "--log", "mlflow"], "error: --log: has no effect with --dry-run"),
-        (["train", "--verbose"], "error: --verbose: has no effect without --dry-run; add that, or remove"),
         (["list", "fedcorr"], "error: list: unknown name 'fedcorr'; did you mean 'fedcor'"),
     ],
 )  # fmt: skip

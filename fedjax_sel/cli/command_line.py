@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from fedjax_sel import config, logs
 from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
@@ -26,6 +26,9 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
+
+if TYPE_CHECKING:
+    import numpy as np
 
 WITHOUT_TERMINAL, NARROWEST, LONGEST_CHOICES = 80, 30, 60  # columns
 DEEPER = 8  # indent of a cell's further lines, at least
@@ -154,6 +157,15 @@ class _Version(argparse.Action):
                 versions.append(f"{package} {importlib.metadata.version(package)}")
         print(f"fedjax_sel {__version__} ({', '.join(versions)})")
         parser.exit()
+
+
+def mean_and_deviation(name: str, values: "np.ndarray") -> tuple[str, str]:
+    """Format a measure's mean and sample standard deviation over seeds; the latter is empty for a single seed."""
+    failed = int((values != values).sum())  # NaN
+    if failed:
+        return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
+    digits = 1 if any(unit in name for unit in ("megabytes", "rounds", "seconds")) else 4
+    return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
 
 
 UNEXPECTED, USER_ERROR = 1, 2  # exit codes

@@ -13,7 +13,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, cli, data, logs, strategies, tasks, timing
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.config.settings import MODES
+from fedjax_sel.config import MODES
 from fedjax_sel.training import optimizers
 
 PACKAGE = Path(fedjax_sel.__file__).parent

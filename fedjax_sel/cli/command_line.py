@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from fedjax_sel import config, logs
-from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
+from fedjax_sel.config import CONCERNS, PAIRS, Config, flat_types, only_with
 from fedjax_sel.core import parsing
 from fedjax_sel.core.files import Unbroken
 from fedjax_sel.core.parsing import shown
@@ -180,7 +180,7 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     about = ".json or .toml file of settings, such as a run's config.json (default: none)"
     start.add_argument("--config", metavar="FILE", type=path, help=about)
     hints = flat_types()
-    for concern, kind in concerns().items():
+    for concern, kind in CONCERNS.items():
         fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
         if fields:
             group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))

@@ -9,7 +9,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, timing
 from fedjax_sel.cli import data
-from fedjax_sel.config.settings import MODES
+from fedjax_sel.config import MODES
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import MODES as REGISTRY
 from fedjax_sel.experiment.problem import pose

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import numpy as np
 
 WITHOUT_TERMINAL, NARROWEST, LONGEST_CHOICES = 80, 30, 60  # columns
-DEEPER = 8  # indent of a cell's further lines, at least
 
 
 def width() -> int:
@@ -56,41 +55,25 @@ def fill(text: str, margin: str = "", further: str | None = None) -> str:
 
 
 def page(text: str) -> str:
-    """Wrap a docstring's paragraphs; tables and formulas keep their lines, and a long last cell is wrapped."""
-    return "\n".join(_block(block) for block in _blocks(text.strip().splitlines()))
+    """Wrap a docstring's paragraphs, list items, and the last cells of table rows; formulas keep their lines."""
+    joined = _BROKEN.sub(lambda block: re.sub(r"\n\s*", " ", block[0]), text.strip())
+    return "\n".join(map(_wrapped, joined.splitlines()))
 
 
-def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
-    """Yield blocks of lines: a paragraph, a list item, one row of a table, or an empty line."""
-    block: list[str] = []
-    for line in lines:
-        goes_on = block and block[0] and line.strip() and not line.startswith("* ")
-        if goes_on and block[0].startswith("* "):
-            goes_on = line.startswith("  ") and not line.startswith("   ")
-        elif goes_on:
-            starts = [len(one) - len(one.lstrip()) for one in (block[0], line)]
-            goes_on = starts == [0, 0] or (starts[0] > 0 and starts[1] > starts[0] + DEEPER)
-        if block and not goes_on:
-            yield block
-            block = []
-        block.append(line)
-    if block:
-        yield block
+# A paragraph, a list item, or a row of a table, of several lines; the row's further lines are indented deeply.
+_BROKEN = re.compile(
+    r"^(?:[^\s*].*(?:\n[^\s*].*)+|\* .*(?:\n  \S.*)+|( +)\S.*(?:\n\1 {9,}(?!.*\S  )\S.*)+)", re.MULTILINE
+)
 
 
-def _block(lines: list[str]) -> str:
-    first = lines[0]
-    if not first.strip():
-        return ""
-    lead = first[: len(first) - len(first.lstrip())]
-    if (lead or len(lines) == 1) and max(map(len, lines)) <= width():
-        return "\n".join(lines)
-    gaps = [match.end() for match in re.finditer(r"(?<=\S) {2,}", first)] if lead else []
-    if gaps := [gap for gap in gaps if gap <= width() - NARROWEST // 2]:  # a row of a table
-        cell = " ".join([first[gaps[-1] :], *lines[1:]]).split()
-        return fill(" ".join(cell), first[: gaps[-1]], " " * gaps[-1])
-    hang = "    " if lead else "  " if first.startswith("* ") else ""
-    return fill(" ".join(" ".join(lines).split()), lead, lead + hang)
+def _wrapped(line: str) -> str:
+    if len(line) <= width():
+        return line
+    start = len(line) - len(line.lstrip())
+    gaps = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}", line) if start and gap.end() <= width() - NARROWEST // 2]
+    last_cell = gaps[-1] if gaps else start
+    hang = last_cell if gaps else start + 4 if start else 2 * line.startswith("* ")
+    return fill(" ".join(line[last_cell:].split()), line[:last_cell], " " * hang)
 
 
 class _Formatter(argparse.HelpFormatter):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import fedjax_sel
-from fedjax_sel.cli import command_line, listing
+from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, validate
 from fedjax_sel.errors import UserError
@@ -43,9 +43,6 @@ are kept). A closed output pipe (| head) does not stop the run.
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
-    if flags.list:
-        print(listing.text())
-        return 0
     validate(config)
     command_line.reject_ineffective(flags, [config])
     if flags.dry_run and flags.log:
@@ -62,7 +59,6 @@ def make_parser() -> Parser:
     own = parser.add_argument_group("this command")
     command_line.add_log(own)
     own.add_argument("--dry-run", action="store_true", help="print the run's settings, traffic, memory and time; exit")
-    own.add_argument("--list", action="store_true", help="same as fedjax-sel list")
     return parser
 
 

@@ -242,7 +242,7 @@ class TrainingConfig:
     )
     optimizer: str = _setting(
         "fedavg",
-        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi (see --list)",
+        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi",
     )
     optimizer_args: Pairs = _setting((), "parameters of --optimizer, e.g. mu=0.01")
     client_optimizer: str = _setting("sgd", "optimizer of the clients: sgd, or any Optax optimizer by name, e.g. adam")

@@ -147,20 +147,6 @@ def deadline(text: str) -> tuple[float, bool] | None:
     return (number, quantile) if (0 <= number <= 1 if quantile else 0 < number < float("inf")) else None
 
 
-_EXAMPLES = {
-    "--available-args": "share=0.7",
-    "--timing-args": "sigma=0.5",
-    "--algo-args": "profile=fc1-relu",
-    "--optimizer-args": "mu=0.01",
-    "--client-optimizer-args": "b1=0.8",
-    "--server-optimizer-args": "momentum=0.9",
-    "--model-args": "width=64",
-    "--dataset-args": "hospital=3",
-    "--partition-args": "spread=0.5",
-    "--task-args": "temperature=2",
-}
-
-
 def epochs(value: Any) -> int | str | None:
     """Parse --local-epochs: a count, or a range low:high."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):
@@ -203,7 +189,7 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
     for item in value.split() if isinstance(value, str) else as_list(value):
         key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
         if not equals or not key or not isinstance(key, str):
-            raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
+            raise UserError(f"{flag}: {shown(item)} is not of the form key=value")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
         found[key] = _number(text)

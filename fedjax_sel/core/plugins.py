@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedjax_sel.core import parsing
-from fedjax_sel.core.parsing import LONGEST, did_you_mean, one_of, shown
+from fedjax_sel.core.parsing import LONGEST, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
@@ -37,18 +37,13 @@ def load(name: str, wanted: "Registry[Any]") -> Callable[..., Any]:
     if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
         raise UserError(f"{wanted.flag} {name}: not of the form mypackage.module:factory")
     module = _import(name, module_name, wanted)
-    if not hasattr(module, attribute):
+    factory = getattr(module, attribute, None)
+    if not callable(factory):
         functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         near = difflib.get_close_matches(attribute, functions, n=1)
         own = f"name a function in it that returns a {wanted.kind.__name__}"
-        advice = did_you_mean(attribute, functions) if near else own
-        raise UserError(f"{wanted.flag} {name}: {module_name!r} has no {attribute!r}; {advice}")
-    factory = getattr(module, attribute)
-    if not callable(factory):
-        raise UserError(
-            f"{wanted.flag} {name}: {attribute!r} is {_a(factory)}, which is not callable; "
-            f"name a function that returns a {wanted.kind.__name__}"
-        )
+        advice = f"did you mean {near[0]!r}?" if near else own
+        raise UserError(f"{wanted.flag} {name}: {module_name!r} has no function {attribute!r}; {advice}")
     return factory  # `build` checks the return type
 
 
@@ -63,10 +58,9 @@ def build(name: str, wanted: "Registry[Any]", factory: Callable[..., Any], value
             f"{wanted.flag} {name}: calling it raised {parsing.reason(error)}; fix it, or change {wanted.flag}-args"
         ) from error
     if not isinstance(made, wanted.kind):
-        raise UserError(
-            f"{wanted.flag} {name}: it returned {_a(made)}; it must return a "
-            f"{wanted.kind.__module__}.{wanted.kind.__name__}"
-        )
+        given = "None" if made is None else f"a value of type {type(made).__name__}"
+        must = f"{wanted.kind.__module__}.{wanted.kind.__name__}"
+        raise UserError(f"{wanted.flag} {name}: it returned {given}; it must return a {must}")
     return made
 
 
@@ -96,11 +90,6 @@ def _import(name: str, module_name: str, wanted: "Registry[Any]") -> Any:
         raise UserError(
             f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"
         ) from error
-
-
-def _a(value: Any) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" if value is not None else "None"
 
 
 # A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
@@ -260,29 +249,20 @@ def _convert(argument: _Argument, value: Any, kind: Any) -> Any:
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
         return by_text[one_of(f"{argument.flag} {argument.name} of {argument.owner}", text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _first_that_fits(argument, value, typing.get_args(kind))
+        kinds = [one for one in typing.get_args(kind) if one is not types.NoneType]
+        if len(kinds) < len(typing.get_args(kind)) and str(value).lower() == "none":
+            return None
+        if len(kinds) == 1:
+            return _convert(argument, value, kinds[0])
+        for one in kinds:  # the first that fits
+            with contextlib.suppress(UserError):
+                return _convert(argument, value, one)
+        wanted = " | ".join(str(getattr(one, "__name__", one)) for one in kinds)
+        raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
     try:
         return parsing.as_kind(value, kind) if kind in _WANTED else _number(value)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
         raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
-
-
-def _first_that_fits(argument: _Argument, value: Any, kinds: tuple[Any, ...]) -> Any:
-    """Convert a value to the first matching type of a union such as `int | None`."""
-    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
-        return None
-    failures = []
-    for kind in kinds:
-        if kind is types.NoneType:
-            continue
-        try:
-            return _convert(argument, value, kind)
-        except UserError as error:
-            failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
-    wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
 
 
 def _number(value: Any) -> Any:

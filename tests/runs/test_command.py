@@ -274,21 +274,6 @@ def test_a_folder_that_cannot_be_written(capsys, tmp_path):
     assert code == 2 and "--out" in err and err.count("\n") == 1
 
 
-def test_what_there_is_to_choose_from(capsys):
-    code, out, _ = command(capsys, "--list")
-    assert code == 0
-    for name in (
-        "fl_dp3s",
-        "random",
-        "cnn_small",
-        "fashion_mnist",
-        "dirichlet_qp",
-        "fedcor/fmnist-1spc",
-        "profile=fc1",
-    ):
-        assert name in out
-
-
 def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = command(capsys, *QUICK, "--dry-run")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from fedjax_sel import models, papers, strategies
+from fedjax_sel.cli.command_line import as_typed
 from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.data import partition
@@ -83,10 +84,11 @@ FROM_PRESET = "from preset"
 
 
 class Given(NamedTuple):
-    """A parameter's default and allowed values, as the command line shows them."""
+    """A parameter's default, allowed values and description, as the command line shows them."""
 
     default: str  # e.g. "profile=fc1", "--alpha 0.2" or FROM_PRESET
     allowed: str  # e.g. "fc1, fc1-relu"
+    meaning: str = ""
 
 
 class Item(NamedTuple):
@@ -95,7 +97,6 @@ class Item(NamedTuple):
     about: str  # one sentence
     facts: Mapping[str, str] = types.MappingProxyType({})
     parameters: Mapping[str, Given] = types.MappingProxyType({})
-    meanings: Mapping[str, str] = types.MappingProxyType({})  # parameter -> description
     page: str = ""  # the full docstring
 
 
@@ -169,7 +170,7 @@ def strategy(name: str) -> Item:
         facts |= {"buys": buys(made), "sends": costs(made)}
     return Item(
         _first_sentence(page) or _first_sentence(inspect.getdoc(factory) or ""),
-        facts, _values(parameters), _meanings(factory), page,
+        facts, _values(parameters, factory), page,
     )  # fmt: skip
 
 
@@ -178,8 +179,7 @@ def _optimizers() -> dict[str, Item]:
         name: Item(
             f"{entry.about[0].upper()}{entry.about[1:]}.",
             {"paper": entry.paper, "sends": sends(optimizers.make(name))},
-            _values(optimizers.parameters(name)),
-            _meanings(entry.factory),
+            _values(optimizers.parameters(name), entry.factory),
             inspect.getdoc(sys.modules[entry.factory.__module__]) or "",
         )
         for name, entry in optimizers.TABLE.items()
@@ -221,10 +221,11 @@ def _partitions() -> dict[str, Item]:
             _first_sentence(inspect.getdoc(scheme) or ""),
             {},
             {
-                field.name: Given(f"{_flag(field.name)} {shown(field.default)}", allowed(hints[field.name]))
+                field.name: Given(
+                    f"{_flag(field.name)} {as_typed(field.default)}", allowed(hints[field.name]), field.metadata["help"]
+                )
                 for field in own
             },
-            {field.name: field.metadata["help"] for field in own},
             _prose(inspect.getdoc(scheme) or ""),
         )
     return found
@@ -236,8 +237,8 @@ def _made(registry: Registry) -> dict[str, Item]:
         factory = registry.factory(name)
         factory = getattr(factory, "func", factory)  # a partial has the docstring of its class
         page = inspect.getdoc(factory) or ""
-        parameters = _values(registry.parameters(name))
-        found[name] = Item(_first_sentence(page), {}, parameters, _meanings(factory), _prose(page))
+        parameters = _values(registry.parameters(name), factory)
+        found[name] = Item(_first_sentence(page), {}, parameters, _prose(page))
     return found
 
 
@@ -246,33 +247,26 @@ def _presets() -> dict[str, Item]:
     found = {}
     for name in PRESETS:
         changed = {key: value for key, value in PRESETS[name].flat().items() if value != plain[key]}
-        lines = [f"  {_flag(key)} {shown(value)}" for key, value in changed.items() if value is not None]
+        lines = [f"  {_flag(key)} {as_typed(value)}" for key, value in changed.items() if value is not None]
         page = "\n".join(["Differences from quickstart:", *lines]) if lines else "All settings have their defaults."
         found[name] = Item(papers.sentence(name), page=page)
     return found
-
-
-def shown(value: Any) -> str:
-    """Format a value as on a command line."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _values(parameters: Mapping[str, Parameter]) -> dict[str, Given]:
-    return {
-        name: Given(FROM_PRESET, allowed(parameter.kind).removesuffix(", none"))
-        if parameter.default is None and "preset" in parameters
-        else Given(
-            f"{name}={'...' if parameter.default is inspect.Parameter.empty else shown(parameter.default)}",
-            allowed(parameter.kind),
-        )
-        for name, parameter in parameters.items()
-    }
+def _values(parameters: Mapping[str, Parameter], factory: Callable[..., Any]) -> dict[str, Given]:
+    meanings = _meanings(factory)
+    found = {}
+    for name, parameter in parameters.items():
+        values = allowed(parameter.kind)
+        default = f"{name}={'...' if parameter.default is inspect.Parameter.empty else as_typed(parameter.default)}"
+        if parameter.default is None and "preset" in parameters:
+            default, values = FROM_PRESET, values.removesuffix(", none")
+        found[name] = Given(default, values, meanings.get(name, ""))
+    return found
 
 
 def allowed(kind: Any) -> str:

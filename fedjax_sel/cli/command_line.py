@@ -183,7 +183,7 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     kind = options[0] if isinstance(hint, types.UnionType) else hint
     default = "" if "(default" in field.metadata["help"] else " (default: none)"
     if field.default not in (None, ()):
-        default = f" (default: {_shown(field.default)})"
+        default = f" (default: {as_typed(field.default)})"
     needed = only_with(field.name)
     condition = "" if needed is None else f"; only with {needed.words}"
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}
@@ -207,8 +207,11 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
         action.completer = lambda **_: names
 
 
-def _shown(value: Any) -> str:
-    return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
+def as_typed(value: Any) -> str:
+    """Format a value as on a command line."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
@@ -235,11 +238,9 @@ def path(text: str) -> Path:
     try:
         text.encode()  # a path that is not UTF-8 can be neither printed nor written to a file
         Path(text).exists()
-    except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8; rename it") from error
-    except OSError as error:
-        wrong = f"{shown(text)} is unusable ({error.strerror}); choose another path"
-        raise argparse.ArgumentTypeError(wrong) from error
+    except (UnicodeEncodeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise argparse.ArgumentTypeError(f"{text[:80]!a} is unusable ({why}); choose another path") from error
     return Path(text)
 
 
@@ -262,7 +263,7 @@ def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> 
     for name in flat_types():
         needed = only_with(name)
         if name in flags and needed is not None and not any(map(needed.holds, configs)):
-            flag, value = "--" + name.replace("_", "-"), _shown(getattr(flags, name))
+            flag, value = "--" + name.replace("_", "-"), as_typed(getattr(flags, name))
             raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 
 
@@ -292,44 +293,33 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         code = main(arguments)
         sys.stdout.flush()
         return code
-    except UserError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except SystemExit as error:
-        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
-        place = _places(error)[-1]
-        if place.startswith(commands):
-            raise  # raised by the parser: --help, --version
-        text = f"error: {place} called sys.exit ({parsing.reason(error)}); raise an exception there instead"
-        print(text, file=sys.stderr)
-        return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BaseException as error:  # plug-in code may raise a BaseException that is no Exception
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
+        if isinstance(error, SystemExit) and places[-1].startswith(commands):
+            raise  # by the parser: --help, --version
         if "--debug" in arguments:
             traceback.print_exc()
-        code, sentence = _unforeseen(error)
+        code, sentence = _explained(error, places)
         print(f"error: {sentence}", file=sys.stderr)
         return code
 
 
-def _places(error: BaseException) -> list[str]:
-    """Return the qualified names of the functions in an error's traceback, outermost first."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
-
-
-def _unforeseen(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and message of an out-of-memory or unexpected error."""
+def _explained(error: BaseException, places: list[str]) -> tuple[int, str]:
+    """Return the exit code and message of an error raised through the functions `places`, outermost first."""
     text = parsing.reason(error)
+    if isinstance(error, UserError):
+        return USER_ERROR, str(error)
+    if isinstance(error, SystemExit):
+        return USER_ERROR, f"{places[-1]} called sys.exit ({text}); raise an exception there instead"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return USER_ERROR, f"{error.strerror}; free disk space (files written so far are kept)"
-    places = _places(error)
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (
         f"{text}, in {(own or places)[-1]}; unexpected error: please report it with the output of --debug (files "

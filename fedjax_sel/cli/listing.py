@@ -104,7 +104,7 @@ def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, S
         for key, one in item.parameters.items():
             default = f"{key}: {FROM_PRESET}" if one.default == FROM_PRESET else one.default
             lines.append(command_line.fill(f"{default} ({one.allowed})", "  ", " " * 6))
-            lines += [command_line.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
+            lines += [command_line.fill(one.meaning, " " * 6)] if one.meaning else []
     if rest := item.page.removeprefix(item.about).strip():
         lines += ["", command_line.page(rest)]
     if related := [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]:

@@ -381,9 +381,9 @@ VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "availab
 """Fields that name a part of an experiment; `Experiment.of` also accepts a Python value for each."""
 OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypackage.module:factory`
 
-PAIRS = tuple(  # fields of key=value pairs
-    field.name for kind in CONCERNS.values() for field in dataclasses.fields(kind) if field.name.endswith("_args")
-)
+FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
+_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
+PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
@@ -394,19 +394,9 @@ NOT_OF_THE_TRAJECTORY = {
 }  # fmt: skip
 
 
-def concern_of(name: str) -> str:
-    """Return the concern of a flat name."""
-    return next(key for key, kind in CONCERNS.items() if name in {field.name for field in dataclasses.fields(kind)})
-
-
-def fields() -> dict[str, dataclasses.Field]:
-    """Return every field by flat name."""
-    return {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
-
-
 def only_with(name: str) -> OnlyWith | None:
     """Return the condition under which a field has an effect; None if it always has one."""
-    return fields()[name].metadata["only_with"]
+    return FIELDS[name].metadata["only_with"]
 
 
 def flat_types() -> dict[str, Any]:
@@ -480,9 +470,9 @@ class Config(Flat):
 
         def __getattr__(self, name: str) -> Any:
             """Return a field by its flat name."""
-            if name not in fields():
-                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(fields())}")
-            return getattr(getattr(self, concern_of(name)), name)
+            if name not in FIELDS:
+                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
+            return getattr(getattr(self, _CONCERN_OF[name]), name)
 
     def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
         """Return a copy with some fields changed.
@@ -499,7 +489,7 @@ class Config(Flat):
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
             one_of("configuration", name, kinds)
-            changes.setdefault(concern_of(name), {})[name] = convert(name, value)
+            changes.setdefault(_CONCERN_OF[name], {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
             if training.get(chosen) is not None and displaced not in training:
@@ -509,11 +499,7 @@ class Config(Flat):
 
     def flat(self) -> dict[str, Any]:
         """Return all values by flat name."""
-        return {
-            field.name: getattr(getattr(self, concern), field.name)
-            for concern, kind in CONCERNS.items()
-            for field in dataclasses.fields(kind)
-        }
+        return {name: getattr(getattr(self, concern), name) for name, concern in _CONCERN_OF.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return nested plain values, the content of `config.json`."""
@@ -549,7 +535,7 @@ class Config(Flat):
 
     def effective(self) -> "Config":
         """Return a copy with every ineffective field at its default, so that equal experiments compare equal."""
-        idle: dict[str, Any] = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
+        idle: dict[str, Any] = {name: field.default for name, field in FIELDS.items() if not self.has_effect(name)}
         return self.replace(**idle)
 
     def meant(self) -> dict[str, Any]:
@@ -565,7 +551,7 @@ class Config(Flat):
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
-            values = {name: value for name, value in values.items() if concern_of(name) != "timing"}
+            values = {name: value for name, value in values.items() if _CONCERN_OF[name] != "timing"}
         if self.selection.available not in MODES:  # so does one without a mode of availability
             del values["available_args"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]

@@ -87,13 +87,15 @@ def as_list(value: Any) -> list[Any]:
     return [_number(value)] if getattr(value, "ndim", 1) == 0 else list(value)
 
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}  # for messages
+
+
 def scalar(flag: str, value: Any, kind: type) -> Any:
     """Parse one int, float, bool or str, or raise UserError."""
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
     try:
         return as_kind(value, kind)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise UserError(f"{flag}: {shown(value)} is not {wanted}") from error
+        raise UserError(f"{flag}: {shown(value)} is not {KINDS[kind]}") from error
 
 
 def as_kind(value: Any, kind: type) -> Any:

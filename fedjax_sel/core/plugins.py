@@ -164,50 +164,38 @@ def convert_parameters(
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any
-        argument = _Argument(flag, owner, name)
-        values[name] = _convert(argument, value, kind)
+        text = value if isinstance(value, str) else shown(value)
+        given = f"{flag} {name}={text if len(text) <= LONGEST else '...'} of {owner}"
+        values[name] = _convert(given, value, kind)
         if (reason := parsing.misfit(values[name])) is not None:
-            raise UserError(f"{argument.prefix(value)}: {shown(value)} {reason}")
+            raise UserError(f"{given}: {shown(value)} {reason}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
     return values
 
 
-class _Argument(NamedTuple):
-    """A hyperparameter's flag, owner and name, for messages."""
-
-    flag: str
-    owner: str
-    name: str
-
-    def prefix(self, value: Any) -> str:
-        text = value if isinstance(value, str) else shown(value)
-        return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
-
-
-def _convert(argument: _Argument, value: Any, kind: Any) -> Any:
+def _convert(given: str, value: Any, kind: Any) -> Any:
+    """Convert a value to a type; `given` names the parameter in messages."""
     if typing.get_origin(kind) is Literal:
         by_text = {str(choice): choice for choice in typing.get_args(kind)}
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
-        return by_text[one_of(f"{argument.flag} {argument.name} of {argument.owner}", text, by_text)]
+        return by_text[one_of(given, text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         kinds = [one for one in typing.get_args(kind) if one is not types.NoneType]
         if len(kinds) < len(typing.get_args(kind)) and str(value).lower() == "none":
             return None
         if len(kinds) == 1:
-            return _convert(argument, value, kinds[0])
+            return _convert(given, value, kinds[0])
         for one in kinds:  # the first that fits
             with contextlib.suppress(UserError):
-                return _convert(argument, value, one)
+                return _convert(given, value, one)
         wanted = " | ".join(str(getattr(one, "__name__", one)) for one in kinds)
-        raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
+        raise UserError(f"{given}: {shown(value)} is not of type {wanted}")
     try:
         return parsing.as_kind(value, kind) if kind in KINDS else _number(value)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise UserError(
-            f"{argument.prefix(value)}: {shown(value)} is not of type {kind.__name__}, {KINDS[kind]}"
-        ) from error
+        raise UserError(f"{given}: {shown(value)} is not of type {kind.__name__}, {KINDS[kind]}") from error
 
 
 def _number(value: Any) -> Any:

@@ -129,7 +129,7 @@ def test_a_rhythm_without_amplitude_is_a_fraction():
         ({"available_args": "share=0.1 rounds_off=2"}, "rounds_off=2 is below .* = 9, the shortest"),
         ({"available_args": "shares=0.5"}, "unknown 'shares'; did you mean 'share'"),
         ({"available": "label", "available_args": "rare=2"}, "rare=2 is out of range"),
-        ({"available": "daily", "available_args": "zones=utc"}, "zones of daily: unknown 'utc'"),
+        ({"available": "daily", "available_args": "zones=utc"}, "zones=utc of daily: unknown 'utc'"),
         ({"available": "speed", "available_args": ""}, "'speed' needs the speed .* add --timing"),
     ],
 )

@@ -149,7 +149,7 @@ def test_and_without_annotations_by_its_defaults_or_as_numbers(module):
         ("somebodys:typed", {"steps": "many"}, "steps=many of somebodys:typed: 'many' is not of type int"),
         ("somebodys:typed", {"steps": 2.5}, "2.5 is not of type int"),
         ("somebodys:typed", {"on": "perhaps"}, "'perhaps' is not of type bool"),
-        ("somebodys:typed", {"law": "c"}, "--algo-args law of somebodys:typed: unknown 'c'; choose from a, b"),
+        ("somebodys:typed", {"law": "c"}, "--algo-args law=c of somebodys:typed: unknown 'c'; choose from a, b"),
         ("somebodys:typed", {"most": "all"}, "'all' is not of type int"),
         ("somebodys:typed", {"either": "x"}, r"'x' is not of type int \| float"),
         ("somebodys:", {}, "--algo somebodys:: not of the form mypackage.module:factory"),

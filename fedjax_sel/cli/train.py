@@ -15,6 +15,7 @@ from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.runs.records import Result
+    from fedjax_sel.simulation.run import Program
 
 DESCRIPTION = "Trains a federated model with a client-selection strategy, all seeds at once."
 EPILOG = """examples:
@@ -121,21 +122,13 @@ def dry_run(config: Config) -> None:
     problem = pose(config)
     together = config.run.seeds_at_once or run.seeds_that_fit(problem)[0]
     program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
-    plan, federation = program.plan, program.federation
-    carry = devices.place(plan.mesh, program.carry, devices.PER_SEED)
-    started = time.monotonic()
-    compiled = program.chunk.lower(carry, np.int32(0), federation, program.streams).compile()
-    compile_seconds = time.monotonic() - started
-    chunk_seconds = float("inf")
-    for _ in range(2):  # the first call also warms up
-        started = time.monotonic()
-        carry, _ = jax.block_until_ready(compiled(carry, np.int32(0), federation, program.streams))
-        chunk_seconds = min(chunk_seconds, time.monotonic() - started)
+    compile_seconds, chunk_seconds, peak_bytes = _timed(program)
 
-    sizes, work = np.asarray(federation.train_sizes), plan.trainer.work
+    plan, sizes = program.plan, np.asarray(program.federation.train_sizes)
+    work = plan.trainer.work
     low, high = work.epochs or (0, 0)
     passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)  # drawn once
-    steps = np.asarray(schedule.num_steps(work, federation.train_sizes, passes))
+    steps = np.asarray(schedule.num_steps(work, program.federation.train_sizes, passes))
     all_seeds, at_once, rounds = len(config.run.seeds), len(sizes), config.run.rounds
     groups = -(-all_seeds // at_once)
     megabytes = problem.model.size * BYTES_PER_FLOAT / 1e6
@@ -154,13 +147,32 @@ def dry_run(config: Config) -> None:
         f"total; {algo} adds: {catalogue.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
         "mesh": f"{devices.in_words(plan.mesh)}, "
         f"--mesh {','.join(f'{axis}={size}' for axis, size in plan.mesh.shape.items())}",
-        "memory": f"about {devices.of_program(compiled) / 1e6:,.0f} MB per device",
+        "memory": f"about {peak_bytes / 1e6:,.0f} MB per device",
         "time": f"about {_duration(seconds)}: {compile_seconds:.1f} s of compilation, then "
         + progress.rate(program.length * at_once / chunk_seconds),
         "output": str(config.run.out or folder.default_path(config)),
     }
     for name, text in lines.items():
         print(command_line.hanging(name, text, 12))
+
+
+def _timed(program: "Program") -> tuple[float, float, int]:
+    """Return the seconds of compiling and of running a chunk of rounds, and its peak memory per device, bytes."""
+    import jax
+    import numpy as np
+
+    from fedjax_sel import devices
+
+    carry = devices.place(program.plan.mesh, program.carry, devices.PER_SEED)
+    started = time.monotonic()
+    compiled = program.chunk.lower(carry, np.int32(0), program.federation, program.streams).compile()
+    compile_seconds = time.monotonic() - started
+    seconds = []
+    for _ in range(2):  # the first call also warms up
+        started = time.monotonic()
+        carry, _ = jax.block_until_ready(compiled(carry, np.int32(0), program.federation, program.streams))
+        seconds.append(time.monotonic() - started)
+    return compile_seconds, min(seconds), devices.of_program(compiled)
 
 
 def _duration(seconds: float) -> str:

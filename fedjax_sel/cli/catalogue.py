@@ -79,14 +79,10 @@ def _when(rule: Rule) -> str:
     return f"every {rule.period} rounds from {rule.first + 1}"
 
 
-FROM_PRESET = "from preset"
-"""The default of a parameter whose strategy has a `preset` that sets it."""
-
-
 class Given(NamedTuple):
     """A parameter's default, allowed values and description, as the command line shows them."""
 
-    default: str  # e.g. "profile=fc1", "--alpha 0.2" or FROM_PRESET
+    default: str | None  # e.g. "profile=fc1" or "--alpha 0.2"; None if the strategy's `preset` sets it
     allowed: str  # e.g. "fc1, fc1-relu"
     meaning: str = ""
 
@@ -264,7 +260,7 @@ def _values(parameters: Mapping[str, Parameter], factory: Callable[..., Any]) ->
         values = allowed(parameter.kind)
         default = f"{name}={'...' if parameter.default is inspect.Parameter.empty else as_typed(parameter.default)}"
         if parameter.default is None and "preset" in parameters:
-            default, values = FROM_PRESET, values.removesuffix(", none")
+            default, values = None, values.removesuffix(", none")
         found[name] = Given(default, values, meanings.get(name, ""))
     return found
 

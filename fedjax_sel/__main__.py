@@ -1,10 +1,10 @@
-"""`fedjax-sel` and `python -m fedjax_sel`: all commands by name. What they share is in `cli/main.py`."""
+"""`fedjax-sel` and `python -m fedjax_sel`: all commands by name. What they share is in `cli/__init__.py`."""
 
 # PYTHON_ARGCOMPLETE_OK
 
 import sys
 
-from fedjax_sel.cli.main import entry_point
+from fedjax_sel.cli import entry_point
 
 if __name__ == "__main__":
     sys.exit(entry_point())

@@ -238,8 +238,6 @@ def _regression_mismatch(prediction, targets, num_classes) -> str | None:
     return None
 
 
-__all__ = ["TABLE", "Measure", "Task", "classification", "multilabel", "next_token", "regression"]
-
 TABLE: dict[str, Callable[[], Task]] = {
     "classification": classification,
     "multilabel": multilabel,

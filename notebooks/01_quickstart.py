@@ -221,7 +221,7 @@ if PROFILE != "fc1":
 # ```
 #
 # In a terminal, `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2` does the same and also
-# writes a folder with the numbers. `--dry-run` estimates time and cost first, and `--list` lists all names.
+# writes a folder with the numbers. `--dry-run` estimates time and cost first, and `fedjax-sel list` lists all names.
 #
 # ## Read on
 #

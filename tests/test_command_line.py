@@ -10,7 +10,6 @@ import pytest
 
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
-from fedjax_sel.cli import data as data_command
 from fedjax_sel.cli import test as kit
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
@@ -110,11 +109,9 @@ def test_a_run_says_first_which_devices_it_uses(capsys, tmp_path):
     assert capsys.readouterr().err.splitlines()[0] == "devices: 2 x cpu"
 
 
-def test_a_terminal_without_all_characters_shows_the_others(monkeypatch, tmp_path):
-    """The heat map is drawn in shades that Latin-1 has not."""
+def test_a_terminal_without_all_characters_shows_the_others(monkeypatch):
     shown = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
     monkeypatch.setattr(sys, "stdout", shown)
-    assert command_line.guarded(data_command.main, ["--num-clients", "5", "--out", str(tmp_path / "a.png")]) == 0
+    assert command_line.guarded(lambda arguments: print("5 \u2588") or 0, []) == 0
     shown.flush()
-    text = shown.buffer.getvalue().decode("latin-1")
-    assert "5 clients" in text and "100 %" in text and "?" in text
+    assert shown.buffer.getvalue().decode("latin-1") == "5 ?\n"

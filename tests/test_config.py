@@ -13,8 +13,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, Experiment, UserError, data, preset
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import RunConfig, flat_types, typed, validate
-from fedjax_sel.config.settings import CONCERNS, ranges
+from fedjax_sel.config import CONCERNS, RunConfig, flat_types, ranges, typed, validate
 from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.experiment import problem
 from fedjax_sel.experiment.values import Choices

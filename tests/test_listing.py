@@ -7,8 +7,7 @@ import pytest
 
 from fedjax_sel import data, models, papers, strategies, tasks, timing
 from fedjax_sel.cli import command_line, listing
-from fedjax_sel.config import ModelConfig, PartitionConfig
-from fedjax_sel.config.settings import MODES
+from fedjax_sel.config import MODES, ModelConfig, PartitionConfig
 from fedjax_sel.data import partition
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.training import optimizers

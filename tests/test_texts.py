@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import tasks
-from fedjax_sel.cli import catalogue
+from fedjax_sel.cli import report
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs.records import Result
@@ -30,7 +30,7 @@ def result():
 def test_a_table_has_as_many_cells_in_every_line(result, name):
     row = dataclasses.replace(result)
     for table in (
-        catalogue.markdown({name: result}),
+        report.markdown({name: result}),
         comparison.as_markdown([comparison.row("s", name, row)]),
         comparison.by_optimizer([comparison.row("s", name, row, optimizer=name)]),
     ):

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Write `fedjax_sel/config/typed.py`, the configuration's fields for type checkers, from `config/settings.py`."""
+"""Write `fedjax_sel/config/typed.py`, the fields for type checkers, from `config/__init__.py`."""
 
 import ast
 import inspect
 import typing
 from pathlib import Path
 
-from fedjax_sel.config import settings
+from fedjax_sel import config
 
 FILE = Path(__file__).parents[1] / "fedjax_sel/config/typed.py"
-HEAD = '''"""The configuration's fields for type checkers. Generated from `settings.py` by `tools/typed_settings.py`."""
+HEAD = '''"""The fields for type checkers. Generated from `config/__init__.py` by `tools/typed_settings.py`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -21,15 +21,15 @@ SET = {  # accepted types of fields, where wider than the stored type
     "learning_rate_milestones": "Sequence[int]",
     "available": "float | str",
     "skewness": "float | str",
-    **dict.fromkeys(settings.PAIRS, "Mapping[str, Any] | Sequence[Any]"),
-    **dict.fromkeys(settings.OPEN, "str"),
+    **dict.fromkeys(config.PAIRS, "Mapping[str, Any] | Sequence[Any]"),
+    **dict.fromkeys(config.OPEN, "str"),
 }
 
 
 def text() -> str:
     """Return the file's content."""
-    tree = ast.parse(Path(settings.__file__).read_text())
-    kinds = {kind.__name__ for kind in settings.CONCERNS.values()}
+    tree = ast.parse(Path(config.__file__).read_text())
+    kinds = {kind.__name__ for kind in config.CONCERNS.values()}
     read = {
         line.target.id: _without_range(ast.unparse(line.annotation).replace("'", '"'))
         for node in tree.body
@@ -39,10 +39,10 @@ def text() -> str:
     }
     parts = [
         ("Settings(TypedDict, total=False)", "Keyword arguments of fields that only take plain settings.",
-         [name for name in read if name not in settings.VALUES], {**read, **SET}),
-        ("NamedSettings(Settings, total=False)", "Keyword arguments of all fields.", settings.VALUES, {**read, **SET}),
+         [name for name in read if name not in config.VALUES], {**read, **SET}),
+        ("NamedSettings(Settings, total=False)", "Keyword arguments of all fields.", config.VALUES, {**read, **SET}),
         ("Flat", "Readable fields by flat name: all but `model` and `partition`, which are concerns.",
-         [name for name in read if name not in settings.CONCERNS], read),
+         [name for name in read if name not in config.CONCERNS], read),
     ]  # fmt: skip
     classes = []
     for name, about, fields, types in parts:
@@ -52,7 +52,7 @@ def text() -> str:
 
 
 def _without_range(annotation: str) -> str:
-    kind = getattr(settings, annotation, None)
+    kind = getattr(config, annotation, None)
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]
     return annotation if kind is None else inspect.formatannotation(kind).replace("typing.", "")

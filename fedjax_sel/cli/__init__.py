@@ -1,1 +1,144 @@
-"""The command-line interface: argument parsing and printed output."""
+"""The command-line interface `fedjax-sel`: its subcommands, and completion by the shell."""
+
+import argparse
+import importlib
+import itertools
+import os
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+from fedjax_sel.cli import command_line
+from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.core.parsing import did_you_mean
+from fedjax_sel.errors import UserError
+
+# Names for completion by the optional package argcomplete. They duplicate the registries' names, because reading the
+# registries imports JAX, which is too slow for the TAB key. A test compares the two.
+NAMES = {
+    "algo": (
+        "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort",
+        "tifl", "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd",
+        "delta", "full",
+    ),
+    "optimizer": ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"),
+    "dataset": ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100"),
+    "task": ("classification", "multilabel", "next_token", "regression"),
+    "timing": ("lognormal", "tiers", "correlated", "file"),
+    "available": ("markov", "daily", "label", "size", "speed"),
+}  # fmt: skip
+_LIKE = {"algos": "algo", "optimizers": "optimizer", "presets": "preset"}
+
+
+def complete() -> None:
+    """Print completions and exit if a shell requests them; otherwise do nothing."""
+    if "_ARGCOMPLETE" not in os.environ:
+        return
+    try:
+        import argcomplete  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return
+    line = os.environ.get("COMP_LINE", "")
+    skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words before the program name, such as python -m
+    words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
+    before = [word for word in words[:-1] if word][skipped:]
+    if len(before) > 1 and before[1] in COMMANDS:
+        os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # argcomplete then counts the command as part of the program name
+        parser = module_of(before[1]).make_parser()
+    else:
+        parser = make_parser()
+        parser.add_argument("command", choices=list(COMMANDS))
+    offer(parser)
+    argcomplete.autocomplete(parser, always_complete_options="long")
+
+
+def offer(parser: argparse.ArgumentParser) -> None:
+    """Attach completers to the flags whose values argparse does not know."""
+    for action in parser._actions:
+        metavar = action.metavar if isinstance(action.metavar, str) else ""
+        listed = tuple(metavar[1:-1].split(",")) if metavar.startswith("{") else ()  # as in `{a,b}`
+        found = names().get(_LIKE.get(action.dest, action.dest)) or listed
+        if found and not hasattr(action, "completer"):
+            action.completer = lambda found=found, **_: found  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def names() -> dict[str, tuple[str, ...]]:
+    """Return the known values of flags: flag -> names."""
+    from fedjax_sel.papers import PRESETS
+
+    return {**NAMES, "preset": tuple(PRESETS)}
+
+
+DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"
+EXAMPLES = """examples:
+  fedjax-sel train
+      FL-DP3S on the embedded digits, seconds
+  fedjax-sel train --preset fedcor/fmnist-1spc --dry-run
+      memory, traffic and time of a run, before it starts
+  fedjax-sel compare --algos random fl_dp3s --seeds 10 --out runs/digits
+      two strategies and a verdict
+  fedjax-sel list fedcor
+      one strategy in full
+  fedjax-sel COMMAND --help
+      every flag of a command, with its default
+
+`python -m fedjax_sel COMMAND` is equivalent.
+
+To complete commands, flags and names with TAB, install argcomplete:
+  pip install "fedjax-sel[completion]"
+  eval "$(register-python-argcomplete fedjax-sel)"
+"""
+
+
+class Command(NamedTuple):
+    """A command's entry in the overview."""
+
+    group: str
+    about: str
+    module: str  # module of this package with `main(arguments) -> exit code` and `make_parser()`
+
+
+COMMANDS = {
+    "train": Command("run", "train a model with one selection strategy, all seeds at once", "train"),
+    "compare": Command("run", "run several strategies under equal conditions, with a verdict", "compare"),
+    "list": Command("look", "list strategies, data sets, presets and more, or describe one name", "listing"),
+    "data": Command("look", "show each client's examples and labels under a partition", "data"),
+    "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),
+    "test": Command("check", "check that a strategy of your own satisfies the strategy contract", "test"),
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command, or print the overview of commands."""
+    flags = list(itertools.takewhile(lambda argument: argument.startswith("-"), arguments))
+    rest = arguments[len(flags) :]
+    if not rest or "-h" in flags or "--help" in flags:
+        parser = make_parser()
+        parser.parse_args(flags)
+        parser.print_help()
+        return 0
+    name, *own = rest
+    if name not in COMMANDS:
+        raise UserError(f"unknown command {name!r}; {did_you_mean(name, COMMANDS)}")
+    return module_of(name).main([*own, *flags])
+
+
+def module_of(name: str) -> ModuleType:
+    """Import a command's module, without its heavy dependencies such as JAX."""
+    return importlib.import_module(f"fedjax_sel.cli.{COMMANDS[name].module}")
+
+
+def make_parser() -> Parser:
+    """Make the top-level parser, whose help lists the commands."""
+    width = max(map(len, COMMANDS))
+    lines = []
+    for group, commands in itertools.groupby(COMMANDS.items(), lambda item: item[1].group):
+        lines += [f"{group}:", *(f"  {name:<{width}}  {command.about}" for name, command in commands), ""]
+    usage, epilog = "fedjax-sel COMMAND [flags]", "\n".join([*lines, EXAMPLES])
+    return Parser(prog="fedjax-sel", description=DESCRIPTION, usage=usage, epilog=epilog)
+
+
+def entry_point() -> int:
+    """Run the installed command `fedjax-sel`."""
+    complete()
+    return command_line.guarded(main)

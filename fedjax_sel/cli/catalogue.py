@@ -1,39 +1,25 @@
-"""Everything that can be selected, from the registries and docstrings, with costs, and the dry run's output."""
+"""Everything that can be selected, from the registries and docstrings, with costs."""
 
 import dataclasses
 import inspect
-import json
 import re
 import sys
-import time
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
-import jax
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-from fedjax_sel import devices, models, papers, strategies
-from fedjax_sel.cli import command_line
+from fedjax_sel import models, papers, strategies
+from fedjax_sel.cli.command_line import as_typed
 from fedjax_sel.config import Config, PartitionConfig, only_with
-from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.data import partition
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
-from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.reporting import plots
-from fedjax_sel.runs import folder, progress
-from fedjax_sel.runs.records import Result
-from fedjax_sel.simulation import layout, run
-from fedjax_sel.simulation.state import BYTES_PER_FLOAT
 from fedjax_sel.strategies import facts
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
-from fedjax_sel.training import optimizers, schedule
+from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
 _WHO = {ALL: ("all", "N"), CANDIDATES: ("candidates", "d"), SELECTED: ("the cohort", "K")}
@@ -93,15 +79,12 @@ def _when(rule: Rule) -> str:
     return f"every {rule.period} rounds from {rule.first + 1}"
 
 
-FROM_PRESET = "from preset"
-"""The default of a parameter whose strategy has a `preset` that sets it."""
-
-
 class Given(NamedTuple):
-    """A parameter's default and allowed values, as the command line shows them."""
+    """A parameter's default, allowed values and description, as the command line shows them."""
 
-    default: str  # e.g. "profile=fc1", "--alpha 0.2" or FROM_PRESET
+    default: str | None  # e.g. "profile=fc1" or "--alpha 0.2"; None if the strategy's `preset` sets it
     allowed: str  # e.g. "fc1, fc1-relu"
+    meaning: str = ""
 
 
 class Item(NamedTuple):
@@ -110,7 +93,6 @@ class Item(NamedTuple):
     about: str  # one sentence
     facts: Mapping[str, str] = types.MappingProxyType({})
     parameters: Mapping[str, Given] = types.MappingProxyType({})
-    meanings: Mapping[str, str] = types.MappingProxyType({})  # parameter -> description
     page: str = ""  # the full docstring
 
 
@@ -184,7 +166,7 @@ def strategy(name: str) -> Item:
         facts |= {"buys": buys(made), "sends": costs(made)}
     return Item(
         _first_sentence(page) or _first_sentence(inspect.getdoc(factory) or ""),
-        facts, _values(parameters), _meanings(factory), page,
+        facts, _values(parameters, factory), page,
     )  # fmt: skip
 
 
@@ -193,8 +175,7 @@ def _optimizers() -> dict[str, Item]:
         name: Item(
             f"{entry.about[0].upper()}{entry.about[1:]}.",
             {"paper": entry.paper, "sends": sends(optimizers.make(name))},
-            _values(optimizers.parameters(name)),
-            _meanings(entry.factory),
+            _values(optimizers.parameters(name), entry.factory),
             inspect.getdoc(sys.modules[entry.factory.__module__]) or "",
         )
         for name, entry in optimizers.TABLE.items()
@@ -236,10 +217,11 @@ def _partitions() -> dict[str, Item]:
             _first_sentence(inspect.getdoc(scheme) or ""),
             {},
             {
-                field.name: Given(f"{_flag(field.name)} {shown(field.default)}", allowed(hints[field.name]))
+                field.name: Given(
+                    f"{_flag(field.name)} {as_typed(field.default)}", allowed(hints[field.name]), field.metadata["help"]
+                )
                 for field in own
             },
-            {field.name: field.metadata["help"] for field in own},
             _prose(inspect.getdoc(scheme) or ""),
         )
     return found
@@ -251,8 +233,8 @@ def _made(registry: Registry) -> dict[str, Item]:
         factory = registry.factory(name)
         factory = getattr(factory, "func", factory)  # a partial has the docstring of its class
         page = inspect.getdoc(factory) or ""
-        parameters = _values(registry.parameters(name))
-        found[name] = Item(_first_sentence(page), {}, parameters, _meanings(factory), _prose(page))
+        parameters = _values(registry.parameters(name), factory)
+        found[name] = Item(_first_sentence(page), {}, parameters, _prose(page))
     return found
 
 
@@ -261,33 +243,26 @@ def _presets() -> dict[str, Item]:
     found = {}
     for name in PRESETS:
         changed = {key: value for key, value in PRESETS[name].flat().items() if value != plain[key]}
-        lines = [f"  {_flag(key)} {shown(value)}" for key, value in changed.items() if value is not None]
+        lines = [f"  {_flag(key)} {as_typed(value)}" for key, value in changed.items() if value is not None]
         page = "\n".join(["Differences from quickstart:", *lines]) if lines else "All settings have their defaults."
         found[name] = Item(papers.sentence(name), page=page)
     return found
-
-
-def shown(value: Any) -> str:
-    """Format a value as on a command line."""
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _values(parameters: Mapping[str, Parameter]) -> dict[str, Given]:
-    return {
-        name: Given(FROM_PRESET, allowed(parameter.kind).removesuffix(", none"))
-        if parameter.default is None and "preset" in parameters
-        else Given(
-            f"{name}={'...' if parameter.default is inspect.Parameter.empty else shown(parameter.default)}",
-            allowed(parameter.kind),
-        )
-        for name, parameter in parameters.items()
-    }
+def _values(parameters: Mapping[str, Parameter], factory: Callable[..., Any]) -> dict[str, Given]:
+    meanings = _meanings(factory)
+    found = {}
+    for name, parameter in parameters.items():
+        values = allowed(parameter.kind)
+        default = f"{name}={'...' if parameter.default is inspect.Parameter.empty else as_typed(parameter.default)}"
+        if parameter.default is None and "preset" in parameters:
+            default, values = None, values.removesuffix(", none")
+        found[name] = Given(default, values, meanings.get(name, ""))
+    return found
 
 
 def allowed(kind: Any) -> str:
@@ -321,148 +296,3 @@ def _prose(text: str) -> str:
 
 def _first_sentence(text: str) -> str:
     return text.strip().partition("\n")[0]
-
-
-class Timed(NamedTuple):
-    """The timing of one chunk of rounds of one group of seeds."""
-
-    problem: Problem
-    program: run.Program
-    compile_seconds: float
-    seconds: float  # run time of the chunk, without compilation
-    peak_bytes: int  # peak memory per device
-
-    @property
-    def seeds(self) -> int:
-        """Number of seeds in the group."""
-        return len(self.program.federation.train_sizes)
-
-    @property
-    def turns(self) -> int:
-        """Number of groups, which run one after another."""
-        return -(-len(self.problem.config.run.seeds) // self.seeds)
-
-
-def dry_run(config: Config, verbose: bool = False) -> None:
-    """Print a run's settings, traffic, memory and time; compile one chunk and time it."""
-    timed = measure(config)
-    _print(_in_short(timed))
-    if verbose:
-        print()
-        _print(_details(timed))
-        print(f"\n{json.dumps(config.to_json(), indent=2)}")
-    else:
-        print("--verbose adds details and the whole configuration.")
-
-
-def measure(config: Config) -> Timed:
-    """Compile a chunk of a run and time it twice; keep the faster time."""
-    devices.use_every_core()
-    problem = pose(config)
-    together = config.run.seeds_at_once or run.seeds_that_fit(problem)[0]
-    program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
-    program = program._replace(carry=devices.place(program.plan.mesh, program.carry, devices.PER_SEED))
-    arguments = (program.carry, np.int32(0), program.federation, program.streams)
-    started = time.monotonic()
-    compiled = program.chunk.lower(*arguments).compile()
-    compile_seconds = time.monotonic() - started
-    started = time.monotonic()
-    carry, _ = jax.block_until_ready(compiled(*arguments))
-    first_seconds = time.monotonic() - started
-    started = time.monotonic()
-    jax.block_until_ready(compiled(carry, np.int32(0), *arguments[2:]))
-    seconds = min(first_seconds, time.monotonic() - started)
-    return Timed(problem, program, compile_seconds, seconds, devices.of_program(compiled))
-
-
-def _print(lines: dict[str, str]) -> None:
-    column = max(map(len, lines)) + 2
-    for name, text in lines.items():
-        print(command_line.hanging(name, text, column))
-
-
-def _in_short(timed: Timed) -> dict[str, str]:
-    """Return the ten summary lines: name -> text."""
-    problem, program = timed.problem, timed.program
-    config, plan, data = problem.config, program.plan, problem.dataset
-    sizes, steps, work = np.asarray(program.federation.train_sizes), _steps(timed), plan.trainer.work
-    model_megabytes = problem.model.size * BYTES_PER_FLOAT / 1e6
-    k, all_seeds = plan.num_selected, len(config.run.seeds)
-    a_round = k * model_megabytes
-    algo, optimizer = config.selection.algo, plan.trainer.optimizer
-    mesh = ",".join(f"{axis}={size}" for axis, size in plan.mesh.shape.items())
-    turns = "all at once" if timed.turns == 1 else f"{timed.seeds} at once, in {timed.turns} groups"
-    speed = program.length * timed.seeds / timed.seconds
-    total = config.run.rounds * all_seeds * a_round
-    total_seconds = timed.compile_seconds + timed.turns * config.run.rounds * timed.seconds / program.length
-    return {
-        "experiment": f"{algo}: {plots.title(config, data.source)}",
-        "rounds": f"{config.run.rounds:,} for each of {all_seeds} seed{'s' if all_seeds > 1 else ''}, {turns}",
-        "clients": f"{config.partition.num_clients:,}, {k} per round; training examples per client {sizes.min():,} to "
-        f"{sizes.max():,} (median {np.median(sizes):,.0f})",
-        "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {model_megabytes:.3f} MB",
-        "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
-        "bytes": f"{a_round:.2f} MB each way per round and seed, {total:,.0f} MB each way in total; {algo} adds: "
-        f"{costs(problem.strategy)}; {optimizer.name} adds: {sends(optimizer)}",
-        "mesh": f"{devices.in_words(plan.mesh)}, --mesh {mesh}",
-        "memory": f"about {timed.peak_bytes / 1e6:,.0f} MB per device",
-        "time": f"about {_duration(total_seconds)}: {timed.compile_seconds:.1f} s of compilation, then "
-        + progress.rate(speed),
-        "output": str(config.run.out or folder.default_path(config)),
-    }
-
-
-def _details(timed: Timed) -> dict[str, str]:
-    program, data = timed.program, timed.problem.dataset
-    return {
-        "data": f"{data.name}, {data.source}: {data.num_train_examples:,} training and {data.num_test_examples:,} test "
-        f"examples {data.image_shape}, {data.num_classes} classes",
-        "one chunk": f"{program.length} rounds in {timed.seconds:.3f} s",
-    }
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 100:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
-
-
-def _steps(timed: Timed) -> np.ndarray:
-    """Return each client's number of local steps, int [S, N]; random epoch counts are drawn once."""
-    work, sizes = timed.program.plan.trainer.work, timed.program.federation.train_sizes
-    low, high = work.epochs or (0, 0)
-    passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)
-    return np.asarray(schedule.num_steps(work, sizes, passes))
-
-
-def result(outcome: Result) -> None:
-    """Print a run's result table: mean and standard deviation over seeds."""
-    title = f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
-    table = Table("", "mean", "sd", title=title)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, values in outcome.summary():
-        table.add_row(name, *_mean_and_deviation(name, values))
-    # Print names literally: no emoji for ":ok:", no style for brackets.
-    console = Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
-    console.print(table)
-
-
-def markdown(results: Mapping[str, Result]) -> str:
-    """Return a Markdown table of several runs: mean and standard deviation over seeds, N/A if any seed is NaN."""
-    tables = {name: dict(result.summary()) for name, result in results.items()}
-    rows = list(dict.fromkeys(row for table in tables.values() for row in table))
-    lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
-    for name, table in tables.items():
-        cells = [" ± ".join(_mean_and_deviation(row, table[row])) if row in table else "" for row in rows]
-        lines.append(f"| {parsing.cell(name)} | " + " | ".join(cell.removesuffix(" ± ") for cell in cells) + " |")
-    return "\n".join(lines)
-
-
-def _mean_and_deviation(name: str, values: np.ndarray) -> tuple[str, str]:
-    """Format the mean and the sample standard deviation; the latter is empty for a single seed."""
-    failed = int(np.isnan(values).sum())
-    if failed:
-        return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
-    digits = 1 if any(unit in name for unit in ("megabytes", "rounds", "seconds")) else 4
-    return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""

@@ -16,10 +16,10 @@ import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from fedjax_sel import config, logs
-from fedjax_sel.config import PAIRS, Config, concerns, flat_types, only_with
+from fedjax_sel.config import CONCERNS, PAIRS, Config, flat_types, only_with
 from fedjax_sel.core import parsing
 from fedjax_sel.core.files import Unbroken
 from fedjax_sel.core.parsing import shown
@@ -27,8 +27,10 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.papers import preset
 from fedjax_sel.version import __version__
 
+if TYPE_CHECKING:
+    import numpy as np
+
 WITHOUT_TERMINAL, NARROWEST, LONGEST_CHOICES = 80, 30, 60  # columns
-DEEPER = 8  # indent of a cell's further lines, at least
 
 
 def width() -> int:
@@ -53,41 +55,25 @@ def fill(text: str, margin: str = "", further: str | None = None) -> str:
 
 
 def page(text: str) -> str:
-    """Wrap a docstring's paragraphs; tables and formulas keep their lines, and a long last cell is wrapped."""
-    return "\n".join(_block(block) for block in _blocks(text.strip().splitlines()))
+    """Wrap a docstring's paragraphs, list items, and the last cells of table rows; formulas keep their lines."""
+    joined = _BROKEN.sub(lambda block: re.sub(r"\n\s*", " ", block[0]), text.strip())
+    return "\n".join(map(_wrapped, joined.splitlines()))
 
 
-def _blocks(lines: Iterable[str]) -> Iterable[list[str]]:
-    """Yield blocks of lines: a paragraph, a list item, one row of a table, or an empty line."""
-    block: list[str] = []
-    for line in lines:
-        goes_on = block and block[0] and line.strip() and not line.startswith("* ")
-        if goes_on and block[0].startswith("* "):
-            goes_on = line.startswith("  ") and not line.startswith("   ")
-        elif goes_on:
-            starts = [len(one) - len(one.lstrip()) for one in (block[0], line)]
-            goes_on = starts == [0, 0] or (starts[0] > 0 and starts[1] > starts[0] + DEEPER)
-        if block and not goes_on:
-            yield block
-            block = []
-        block.append(line)
-    if block:
-        yield block
+# A paragraph, a list item, or a row of a table, of several lines; the row's further lines are indented deeply.
+_BROKEN = re.compile(
+    r"^(?:[^\s*].*(?:\n[^\s*].*)+|\* .*(?:\n  \S.*)+|( +)\S.*(?:\n\1 {9,}(?!.*\S  )\S.*)+)", re.MULTILINE
+)
 
 
-def _block(lines: list[str]) -> str:
-    first = lines[0]
-    if not first.strip():
-        return ""
-    lead = first[: len(first) - len(first.lstrip())]
-    if (lead or len(lines) == 1) and max(map(len, lines)) <= width():
-        return "\n".join(lines)
-    gaps = [match.end() for match in re.finditer(r"(?<=\S) {2,}", first)] if lead else []
-    if gaps := [gap for gap in gaps if gap <= width() - NARROWEST // 2]:  # a row of a table
-        cell = " ".join([first[gaps[-1] :], *lines[1:]]).split()
-        return fill(" ".join(cell), first[: gaps[-1]], " " * gaps[-1])
-    hang = "    " if lead else "  " if first.startswith("* ") else ""
-    return fill(" ".join(" ".join(lines).split()), lead, lead + hang)
+def _wrapped(line: str) -> str:
+    if len(line) <= width():
+        return line
+    start = len(line) - len(line.lstrip())
+    gaps = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}", line) if start and gap.end() <= width() - NARROWEST // 2]
+    last_cell = gaps[-1] if gaps else start
+    hang = last_cell if gaps else start + 4 if start else 2 * line.startswith("* ")
+    return fill(" ".join(line[last_cell:].split()), line[:last_cell], " " * hang)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -156,6 +142,15 @@ class _Version(argparse.Action):
         parser.exit()
 
 
+def mean_and_deviation(name: str, values: "np.ndarray") -> tuple[str, str]:
+    """Format a measure's mean and sample standard deviation over seeds; the latter is empty for a single seed."""
+    failed = int((values != values).sum())  # NaN
+    if failed:
+        return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
+    digits = 1 if any(unit in name for unit in ("megabytes", "rounds", "seconds")) else 4
+    return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
+
+
 UNEXPECTED, USER_ERROR = 1, 2  # exit codes
 
 
@@ -168,7 +163,7 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     about = ".json or .toml file of settings, such as a run's config.json (default: none)"
     start.add_argument("--config", metavar="FILE", type=path, help=about)
     hints = flat_types()
-    for concern, kind in concerns().items():
+    for concern, kind in CONCERNS.items():
         fields = [field for field in dataclasses.fields(kind) if only is None or field.name in only]
         if fields:
             group = parser.add_argument_group(concern, (kind.__doc__ or "").strip().rstrip("."))
@@ -188,7 +183,7 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     kind = options[0] if isinstance(hint, types.UnionType) else hint
     default = "" if "(default" in field.metadata["help"] else " (default: none)"
     if field.default not in (None, ()):
-        default = f" (default: {_shown(field.default)})"
+        default = f" (default: {as_typed(field.default)})"
     needed = only_with(field.name)
     condition = "" if needed is None else f"; only with {needed.words}"
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}
@@ -212,8 +207,11 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
         action.completer = lambda **_: names
 
 
-def _shown(value: Any) -> str:
-    return " ".join(str(item) for item in value) if isinstance(value, tuple) else str(value)
+def as_typed(value: Any) -> str:
+    """Format a value as on a command line."""
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Namespace]:
@@ -240,11 +238,9 @@ def path(text: str) -> Path:
     try:
         text.encode()  # a path that is not UTF-8 can be neither printed nor written to a file
         Path(text).exists()
-    except UnicodeEncodeError as error:
-        raise argparse.ArgumentTypeError(f"{text!a} is not UTF-8; rename it") from error
-    except OSError as error:
-        wrong = f"{shown(text)} is unusable ({error.strerror}); choose another path"
-        raise argparse.ArgumentTypeError(wrong) from error
+    except (UnicodeEncodeError, OSError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise argparse.ArgumentTypeError(f"{text[:80]!a} is unusable ({why}); choose another path") from error
     return Path(text)
 
 
@@ -267,7 +263,7 @@ def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> 
     for name in flat_types():
         needed = only_with(name)
         if name in flags and needed is not None and not any(map(needed.holds, configs)):
-            flag, value = "--" + name.replace("_", "-"), _shown(getattr(flags, name))
+            flag, value = "--" + name.replace("_", "-"), as_typed(getattr(flags, name))
             raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 
 
@@ -297,44 +293,33 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         code = main(arguments)
         sys.stdout.flush()
         return code
-    except UserError as error:
-        if "--debug" in arguments:
-            traceback.print_exc()
-        print(f"error: {error}", file=sys.stderr)
-        return USER_ERROR
-    except SystemExit as error:
-        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
-        place = _places(error)[-1]
-        if place.startswith(commands):
-            raise  # raised by the parser: --help, --version
-        text = f"error: {place} called sys.exit ({parsing.reason(error)}); raise an exception there instead"
-        print(text, file=sys.stderr)
-        return USER_ERROR
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BaseException as error:  # plug-in code may raise a BaseException that is no Exception
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
+        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
+        if isinstance(error, SystemExit) and places[-1].startswith(commands):
+            raise  # by the parser: --help, --version
         if "--debug" in arguments:
             traceback.print_exc()
-        code, sentence = _unforeseen(error)
+        code, sentence = _explained(error, places)
         print(f"error: {sentence}", file=sys.stderr)
         return code
 
 
-def _places(error: BaseException) -> list[str]:
-    """Return the qualified names of the functions in an error's traceback, outermost first."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
-
-
-def _unforeseen(error: BaseException) -> tuple[int, str]:
-    """Return the exit code and message of an out-of-memory or unexpected error."""
+def _explained(error: BaseException, places: list[str]) -> tuple[int, str]:
+    """Return the exit code and message of an error raised through the functions `places`, outermost first."""
     text = parsing.reason(error)
+    if isinstance(error, UserError):
+        return USER_ERROR, str(error)
+    if isinstance(error, SystemExit):
+        return USER_ERROR, f"{places[-1]} called sys.exit ({text}); raise an exception there instead"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return USER_ERROR, f"{error.strerror}; free disk space (files written so far are kept)"
-    places = _places(error)
     own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
     return UNEXPECTED, (
         f"{text}, in {(own or places)[-1]}; unexpected error: please report it with the output of --debug (files "

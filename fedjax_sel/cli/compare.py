@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser, quoted_command
-from fedjax_sel.config import Config, flat_types, validate
+from fedjax_sel.config import flat_types, validate
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -62,7 +62,10 @@ def main(arguments: Sequence[str]) -> int:
         settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
         if len(settings) < len(flags.presets):
             raise UserError(f"--presets: {' '.join(flags.presets)} contains a duplicate; give each preset once")
-        _refuse_equal(settings)
+        for (one, config), (other, its) in itertools.combinations(settings.items(), 2):
+            if config == its:  # a --config file of a whole run overrides every field of a preset
+                advice = "give one of them, or remove the flags that override their differences (--config?)"
+                raise UserError(f"--presets: {one} and {other} are identical here; {advice}")
     if flags.optimizers is not None:
         _give_one_of(arguments, "--optimizer", "--optimizers")
         _give_one_of(arguments, "--optimizer-args", "--optimizers")
@@ -92,16 +95,6 @@ def make_parser() -> Parser:
     what.add_argument("--no-selection-timing", action="store_true", help=about)
     command_line.add_log(what)
     return parser
-
-
-def _refuse_equal(settings: dict[str, Config]) -> None:
-    """Reject presets that other flags make identical; a --config file of a whole run overrides every preset field."""
-    for (one, config), (other, its) in itertools.combinations(settings.items(), 2):
-        if config == its:
-            raise UserError(
-                f"--presets: {one} and {other} are identical here, because other flags override their differences; "
-                "give one of them, or remove the overriding flags (--config?)"
-            )
 
 
 def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from fedjax_sel import cli
 from fedjax_sel.cli import command_line
-from fedjax_sel.cli import main as completion
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
@@ -45,7 +45,7 @@ def make_parser() -> Parser:
     action = what.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
     )
-    known = (*SECTIONS, *(name for names in completion.names().values() for name in names))
+    known = (*SECTIONS, *(name for names in cli.names().values() for name in names))
     action.completer = lambda **_: known  # pyright: ignore[reportAttributeAccessIssue]
     return parser
 
@@ -72,17 +72,15 @@ def text(names: Sequence[str] = ()) -> str:
 
 
 def _section(section: "Section") -> str:
-    from fedjax_sel.cli.catalogue import FROM_PRESET
-
     flags = section.flag if section.flag in WITHOUT_ARGS else f"{section.flag}; parameters: {section.flag}-args"
     lines = [command_line.fill(f"{section.title} ({flags})"), ""]
     column = max(map(len, section.items)) + 2
     for name, item in section.items.items():
         lines.append(command_line.hanging(name, item.about, column, 2))
         lines += _facts(item.facts, 4)
-        given = [f"{one.default} ({one.allowed})" for one in item.parameters.values() if one.default != FROM_PRESET]
-        if names := [name for name, one in item.parameters.items() if one.default == FROM_PRESET]:
-            given.append(f"{FROM_PRESET}: {', '.join(names)}")
+        given = [f"{one.default} ({one.allowed})" for one in item.parameters.values() if one.default]
+        if names := [name for name, one in item.parameters.items() if not one.default]:
+            given.append(f"from preset: {', '.join(names)}")
         labels = ["takes:"] + [""] * len(given)
         lines += [command_line.hanging(label, one, 8, 4) for label, one in zip(labels, given)]
         lines += [""] if item.facts or item.parameters else []
@@ -96,15 +94,13 @@ def _facts(facts: Mapping[str, str], indent: int) -> list[str]:
 
 
 def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, Section]") -> str:
-    from fedjax_sel.cli.catalogue import FROM_PRESET
-
     lines = [f"{section.flag} {name}", "", command_line.fill(item.about), "", *_facts(item.facts, 0)]
     if item.parameters:
         lines += ["", "Takes:" if section.flag in WITHOUT_ARGS else f"Takes ({section.flag}-args):"]
         for key, one in item.parameters.items():
-            default = f"{key}: {FROM_PRESET}" if one.default == FROM_PRESET else one.default
+            default = one.default or f"{key}: from preset"
             lines.append(command_line.fill(f"{default} ({one.allowed})", "  ", " " * 6))
-            lines += [command_line.fill(item.meanings[key], " " * 6)] if key in item.meanings else []
+            lines += [command_line.fill(one.meaning, " " * 6)] if one.meaning else []
     if rest := item.page.removeprefix(item.about).strip():
         lines += ["", command_line.page(rest)]
     if related := [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]:

@@ -2,13 +2,18 @@
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser, say
 from fedjax_sel.core import files
+from fedjax_sel.core.parsing import cell
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.runs.records import Result
 
 DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
 one page with all details."""
@@ -150,7 +155,6 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
 
 
 def _tables_and_pictures(found: list, out: Path) -> None:
-    from fedjax_sel.cli import catalogue
     from fedjax_sel.reporting import html, plots
 
     for number, setting in enumerate(found, start=1):
@@ -162,6 +166,17 @@ def _tables_and_pictures(found: list, out: Path) -> None:
             if setting.differs:
                 print(f"Different setting: {setting.differs}\n")
         named = html.named(setting)
-        print(catalogue.markdown(named))
+        print(markdown(named))
         plots.curves(named, picture)
         print(f"\nCurves in {picture}")
+
+
+def markdown(results: Mapping[str, "Result"]) -> str:
+    """Return a Markdown table of several runs: mean and standard deviation over seeds, N/A if any seed is NaN."""
+    tables = {name: dict(result.summary()) for name, result in results.items()}
+    rows = list(dict.fromkeys(row for table in tables.values() for row in table))
+    lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
+    for name, table in tables.items():
+        given = [command_line.mean_and_deviation(row, table[row]) if row in table else () for row in rows]
+        lines.append(f"| {cell(name)} | " + " | ".join(" ± ".join(filter(None, pair)) for pair in given) + " |")
+    return "\n".join(lines)

@@ -1,15 +1,21 @@
-"""`fedjax-sel train`: one experiment, with all its seeds at once."""
+"""`fedjax-sel train`: one experiment, with all its seeds at once, or an estimate of its costs."""
 
 import contextlib
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import fedjax_sel
-from fedjax_sel.cli import command_line, listing
+from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, validate
 from fedjax_sel.errors import UserError
+
+if TYPE_CHECKING:
+    from fedjax_sel.runs.records import Result
+    from fedjax_sel.simulation.run import Program
 
 DESCRIPTION = "Trains a federated model with a client-selection strategy, all seeds at once."
 EPILOG = """examples:
@@ -38,19 +44,12 @@ are kept). A closed output pipe (| head) does not stop the run.
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
-    if flags.list:
-        print(listing.text())
-        return 0
-    if flags.verbose and not flags.dry_run:
-        raise UserError("--verbose: has no effect without --dry-run; add that, or remove --verbose")
     validate(config)
     command_line.reject_ineffective(flags, [config])
     if flags.dry_run and flags.log:
         raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     if flags.dry_run:
-        from fedjax_sel.cli import catalogue  # imports JAX, which --help does not need
-
-        catalogue.dry_run(config, flags.verbose)
+        dry_run(config)
         return 0
     return train(config, flags.log)
 
@@ -61,15 +60,12 @@ def make_parser() -> Parser:
     own = parser.add_argument_group("this command")
     command_line.add_log(own)
     own.add_argument("--dry-run", action="store_true", help="print the run's settings, traffic, memory and time; exit")
-    own.add_argument("--verbose", action="store_true", help="with --dry-run: print details and the whole configuration")
-    own.add_argument("--list", action="store_true", help="same as fedjax-sel list")
     return parser
 
 
 def train(config: Config, log: Sequence[str] = ()) -> int:
     """Run an experiment, write its folder, print the result table, and return the exit code."""
     from fedjax_sel import devices, logs
-    from fedjax_sel.cli import catalogue
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
@@ -82,7 +78,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         if devices.is_first():
             with contextlib.suppress(UserError):  # the folder may be read-only
                 plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
-            catalogue.result(finished)
+            _print_result(finished)
             print(f"This run is already finished in {out}; give another --out to run it again.")
             for edited in resume.edited_plugins(out, config):
                 print(f"{edited}: these results are from the earlier code.")
@@ -98,13 +94,109 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         return 4
     if devices.is_first():
         plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
-        catalogue.result(result)
+        _print_result(result)
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:
             then = interruption.resume_advice(config.run, out)
             print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
     return 0 if result.finished else interruption.exit_code(result.stopped_by)
+
+
+def dry_run(config: Config) -> None:
+    """Print a run's settings, traffic, memory and time; compile one chunk of rounds and time it."""
+    import jax
+    import numpy as np
+
+    from fedjax_sel import devices
+    from fedjax_sel.cli import catalogue
+    from fedjax_sel.core import jax_settings
+    from fedjax_sel.experiment.problem import pose
+    from fedjax_sel.reporting import plots
+    from fedjax_sel.runs import folder, progress
+    from fedjax_sel.simulation import layout, run
+    from fedjax_sel.simulation.state import BYTES_PER_FLOAT
+    from fedjax_sel.training import schedule
+
+    devices.use_every_core()
+    problem = pose(config)
+    together = config.run.seeds_at_once or run.seeds_that_fit(problem)[0]
+    program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
+    compile_seconds, chunk_seconds, peak_bytes = _timed(program)
+
+    plan, sizes = program.plan, np.asarray(program.federation.train_sizes)
+    work = plan.trainer.work
+    low, high = work.epochs or (0, 0)
+    passes = jax.random.randint(jax_settings.key(0), sizes.shape, low, high + 1)  # drawn once
+    steps = np.asarray(schedule.num_steps(work, program.federation.train_sizes, passes))
+    all_seeds, at_once, rounds = len(config.run.seeds), len(sizes), config.run.rounds
+    groups = -(-all_seeds // at_once)
+    megabytes = problem.model.size * BYTES_PER_FLOAT / 1e6
+    a_round = plan.num_selected * megabytes
+    seconds = compile_seconds + groups * rounds * chunk_seconds / program.length
+    algo, optimizer = config.selection.algo, plan.trainer.optimizer
+    lines = {
+        "experiment": f"{algo}: {plots.title(config, problem.dataset.source)}",
+        "rounds": f"{rounds:,} for each of {all_seeds} seed{'s' if all_seeds > 1 else ''}, "
+        + ("all at once" if groups == 1 else f"{at_once} at once, in {groups} groups"),
+        "clients": f"{config.partition.num_clients:,}, {plan.num_selected} per round; training examples per client "
+        f"{sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
+        "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {megabytes:.3f} MB",
+        "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
+        "bytes": f"{a_round:.2f} MB each way per round and seed, {rounds * all_seeds * a_round:,.0f} MB each way in "
+        f"total; {algo} adds: {catalogue.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
+        "mesh": f"{devices.in_words(plan.mesh)}, "
+        f"--mesh {','.join(f'{axis}={size}' for axis, size in plan.mesh.shape.items())}",
+        "memory": f"about {peak_bytes / 1e6:,.0f} MB per device",
+        "time": f"about {_duration(seconds)}: {compile_seconds:.1f} s of compilation, then "
+        + progress.rate(program.length * at_once / chunk_seconds),
+        "output": str(config.run.out or folder.default_path(config)),
+    }
+    for name, text in lines.items():
+        print(command_line.hanging(name, text, 12))
+
+
+def _timed(program: "Program") -> tuple[float, float, int]:
+    """Return the seconds of compiling and of running a chunk of rounds, and its peak memory per device, bytes."""
+    import jax
+    import numpy as np
+
+    from fedjax_sel import devices
+
+    carry = devices.place(program.plan.mesh, program.carry, devices.PER_SEED)
+    started = time.monotonic()
+    compiled = program.chunk.lower(carry, np.int32(0), program.federation, program.streams).compile()
+    compile_seconds = time.monotonic() - started
+    seconds = []
+    for _ in range(2):  # the first call also warms up
+        started = time.monotonic()
+        carry, _ = jax.block_until_ready(compiled(carry, np.int32(0), program.federation, program.streams))
+        seconds.append(time.monotonic() - started)
+    return compile_seconds, min(seconds), devices.of_program(compiled)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"
+
+
+def _print_result(outcome: "Result") -> None:
+    """Print a run's result table: mean and standard deviation over seeds."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedjax_sel.reporting import plots
+
+    title = f"{outcome.config.selection.algo}: {plots.title(outcome.config, outcome.data_source)}"
+    table = Table("", "mean", "sd", title=title)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, values in outcome.summary():
+        table.add_row(name, *command_line.mean_and_deviation(name, values))
+    # Print names literally: no emoji for ":ok:", no style for brackets.
+    console = Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
+    console.print(table)
 
 
 def entry_point() -> int:

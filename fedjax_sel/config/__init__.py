@@ -1,4 +1,4 @@
-"""Configurations: settings by name, conversion of values, files, and rules between settings."""
+"""Configurations: fields by concern, conversion of values, files, and rules between fields."""
 
 import dataclasses
 import hashlib
@@ -9,38 +9,405 @@ import os
 import tomllib
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Unpack
 
-from fedjax_sel.config.settings import (
-    CONCERNS,
-    MODES,
-    NOT_OF_THE_TRAJECTORY,
-    OPEN,
-    PAIRS,
-    VALUE,
-    VALUES,
-    DataConfig,
-    ModelConfig,
-    OnlyWith,
-    PartitionConfig,
-    RunConfig,
-    SelectionConfig,
-    TimingConfig,
-    TrainingConfig,
-    concern_of,
-    concerns,
-    fields,
-    flat_types,
-    is_value,
-    only_with,
-    ranges,
-)
-from fedjax_sel.config.typed import NamedSettings
+from fedjax_sel.config.typed import Flat, NamedSettings
 from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
+
+VALUE = "value:"
+"""Prefix of a field's text if the field was set to a Python value, which has no text form."""
+
+
+def is_value(text: str) -> bool:
+    """Return whether a field's text is the placeholder of a Python value."""
+    return text.startswith(VALUE)
+
+
+MODES = ("markov", "daily", "label", "size", "speed")
+"""Named modes of availability; `experiment/availability.py` defines them."""
+
+
+class OnlyWith(NamedTuple):
+    """The condition under which a field has an effect."""
+
+    words: str  # the required flags, for messages
+    holds: Callable[[Any], bool]  # the condition, a function of a Config
+
+
+def _setting(default: Any, help: str, only_with: OnlyWith | None = None) -> Any:
+    """Make a field with its help text and its condition."""
+    return dataclasses.field(default=default, metadata={"help": help, "only_with": only_with})
+
+
+def _partition(*schemes: str) -> OnlyWith:
+    return OnlyWith(f"--partition {' or '.join(schemes)}", lambda config: config.partition.partition in schemes)
+
+
+_ON_DISK = OnlyWith(
+    "a --dataset other than digits, synthetic or a plug-in",
+    lambda config: (
+        config.data.dataset.partition(":")[0] not in ("digits", "synthetic")
+        and config.data.dataset not in config.plugins()
+    ),
+)
+_HELD_OUT = OnlyWith("--holdout", lambda config: config.data.holdout > 0)
+_UNEVEN = OnlyWith(
+    "--partition dirichlet_qp, natural, or dirichlet with --dirichlet-form yurochkin",
+    lambda config: (
+        config.partition.partition in ("dirichlet_qp", "natural")
+        or (config.partition.partition == "dirichlet" and config.partition.dirichlet_form == "yurochkin")
+    ),
+)
+_BUILT_IN = OnlyWith("a built-in --model", lambda config: ":" not in config.model.model)
+_BATCHES = OnlyWith("--no-full-batch", lambda config: not config.training.full_batch)
+_MILESTONES = OnlyWith("--learning-rate-milestones", lambda config: bool(config.training.learning_rate_milestones))
+_CLIENT_STATE = OnlyWith(
+    "--momentum above 0 or a --client-optimizer other than sgd",
+    lambda config: config.training.momentum > 0 or config.training.client_optimizer != "sgd",
+)
+_WITH_MODE = OnlyWith("a named mode of --available", lambda config: config.selection.available in MODES)
+_TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
+_CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
+
+
+Range = Callable[[Any], str | None]
+"""Function that returns why a value is invalid, as the end of a message; None if it is valid. None is always valid."""
+
+
+def _range(holds: Callable[[Any], Any], words: str) -> Range:
+    return lambda value: None if holds(value) else words
+
+
+def _fraction(available: str) -> float | None:
+    try:
+        return float(available)
+    except ValueError:
+        return None
+
+
+def _available(text: str) -> str | None:
+    if (share := _fraction(text)) is not None:
+        return None if 0 < share <= 1 else "is outside 0 (excluded) to 1 (included)"
+    if text in MODES or is_value(text) or text.endswith((".csv", ".npy", ".txt")):
+        return None
+    advice = parsing.did_you_mean(text, MODES)
+    return f"is neither a fraction such as 0.5, a .csv, .txt or .npy file, nor a mode; {advice}"
+
+
+_INF = float("inf")
+_SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
+_BELOW_1 = _range(lambda value: value <= 1 - 2.0**-24, "is 1 in float32, which runs use; give a smaller value")
+_POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
+_HOME = _range(lambda path: path[0] != "~", "starts with ~, which the shell did not expand; write the full path")
+_INCREASING = _range(
+    lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
+    "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
+)
+_LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1")
+
+# Types of fields, with ranges. `convert` checks seeds and epochs; `validate` also checks that numbers fit in 32 bits.
+Pairs = tuple[tuple[str, Any], ...]
+Count = Annotated[int, _range(lambda value: value >= 1, "is below 1; give a positive integer")]
+Positive = Annotated[float, _POSITIVE]
+NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negative or infinite; give 0 or more")]
+Fraction = Annotated[float, _SHARE, _BELOW_1]
+Seed = Annotated[int | None, _range(lambda seed: seed >= 0, "is outside 0 to 2147483647")]
+Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
+OutFolder = Annotated[Folder, _HOME]
+ServerShare = Annotated[float | None, _SHARE]
+Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
+Milestones = Annotated[tuple[int, ...], _INCREASING]
+ServerRate = Annotated[float | None, _POSITIVE]
+Available = Annotated[str, _available]
+Deadline = Annotated[str | None, _LIMIT]
+Factor = Annotated[float, _range(lambda factor: 1 <= factor < _INF, "is below 1 or not finite")]
+Target = Annotated[float | None, _range(lambda value: value > 0, "is not positive")]
+Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
+AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
+Mesh = Annotated[str | None, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
+SaveInterval = Annotated[int | None, _range(lambda rounds: rounds >= 1, "is below 1; remove it to save by time only")]
+SaveSeconds = Annotated[float, _range(lambda seconds: seconds > 0, "is not a positive number")]
+Kept = Annotated[int, _range(lambda count: count >= 0, "is negative; give 0 to save no checkpoints")]
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Data set and held-out examples."""
+
+    dataset: str = _setting(
+        "digits",
+        "data set: digits, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared TFDS data "
+        "set, or mypackage.module:factory",
+    )
+    dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
+    data_dir: Folder = _setting(
+        None, "folder with prepared data (default: TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
+    )
+    holdout: Fraction = _setting(
+        0.0, "fraction of each client's examples held out from training, for its losses (FedCor's code uses 0.2)"
+    )
+    loss_on: Literal["train", "holdout", "all"] = _setting(
+        "train", "client examples on which reported losses are computed", _HELD_OUT
+    )
+    server_validation: ServerShare = _setting(
+        None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class PartitionConfig:
+    """Distribution of the examples over clients."""
+
+    partition: Literal["shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural"] = _setting(
+        "shards", "scheme that assigns examples to clients; or mypackage.module:factory"
+    )
+    partition_args: Pairs = _setting((), "parameters of --partition mypackage.module:factory")
+    num_clients: Count = _setting(50, "N, number of clients in the federation")
+    shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
+    alpha: Positive = _setting(
+        0.2,
+        "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class",
+        _partition("dirichlet_qp", "dirichlet"),
+    )
+    skewness: Literal["1", "0.8", "0.5", "H"] = _setting(
+        "1", "fraction of a client's examples with its main label; H: two labels per client", _partition("skewness")
+    )
+    skewness_main: Literal["balanced", "random"] = _setting(
+        "balanced", "assignment of main labels to clients", _partition("skewness")
+    )
+    min_client_size: Count = _setting(5, "minimum number of examples per client", _UNEVEN)
+    dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
+        "hsu",
+        "hsu: class proportions are drawn per client, sizes equal; yurochkin: client proportions are drawn per class",
+        _partition("dirichlet"),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Model, task and arithmetic."""
+
+    model: Literal["mlp", "cnn", "cnn_small", "logistic", "lenet", "resnet8", "resnet18", "char_lstm"] = _setting(
+        "mlp", "neural network; or mypackage.module:factory"
+    )
+    task: str = _setting(
+        "classification",
+        "learning task: classification, multilabel, regression, next_token, or mypackage.module:factory",
+    )
+    model_args: Pairs = _setting((), "parameters of --model mypackage.module:factory")
+    task_args: Pairs = _setting((), "parameters of --task mypackage.module:factory")
+    model_dropout: Fraction = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
+    initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
+        "pytorch", "weight initialization", _BUILT_IN
+    )
+    precision: Literal["float32", "tf32", "bfloat16"] = _setting(
+        "float32",
+        "precision of the model's matrix products (selection uses float32); tf32: GPUs and TPUs only",
+        _BUILT_IN,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingConfig:
+    """Local training on clients, and aggregation on the server."""
+
+    local_steps: Steps = _setting(None, "SGD steps per client and round; alternative to --local-epochs")
+    local_epochs: int | str | None = _setting(
+        5,
+        "local epochs per client and round; alternative to --local-steps; 1:5 draws a number from 1 to 5 for each "
+        "client and round",
+    )
+    full_batch: bool = _setting(False, "use all of a client's examples in every step (FL-DP3S Eq. 3-5)")
+    batch_size: Count = _setting(10, "examples per step; clients with fewer examples use all of them", _BATCHES)
+    learning_rate: Positive = _setting(0.05, "learning rate of the clients")
+    learning_rate_milestones: Milestones = _setting((), "rounds at which the learning rate decays")
+    learning_rate_decay: Positive = _setting(0.5, "factor on the learning rate at each milestone", _MILESTONES)
+    momentum: Fraction = _setting(0.0, "momentum of the clients' SGD")
+    momentum_buffer: Literal["reset", "persistent"] = _setting(
+        "reset",
+        "reset: the client optimizer's state is zeroed every round; persistent: it is kept until the client trains "
+        "again (GPFL Eq. 1)",
+        _CLIENT_STATE,
+    )
+    weight_decay: NonNegative = _setting(0.0, "L2 coefficient added to the gradient, biases included")
+    aggregation: Literal["uniform", "samples", "global-samples", "unbiased"] = _setting(
+        "uniform",
+        "weights of the cohort's models; uniform: 1/K; samples: n_k / n of the cohort; global-samples: n_k / n of all "
+        "clients, the remainder on the old model; unbiased: n_k / n of all clients, divided by the probability that k "
+        "is selected and reports",
+    )
+    optimizer: str = _setting(
+        "fedavg",
+        "federated optimizer: fedavg, fedprox, fednova, scaffold, fedavgm, fedadagrad, fedadam, fedyogi",
+    )
+    optimizer_args: Pairs = _setting((), "parameters of --optimizer, e.g. mu=0.01")
+    client_optimizer: str = _setting("sgd", "optimizer of the clients: sgd, or any Optax optimizer by name, e.g. adam")
+    client_optimizer_args: Pairs = _setting((), "parameters of --client-optimizer, e.g. b1=0.8")
+    server_optimizer: str | None = _setting(
+        None, "optimizer of the server: any Optax optimizer by name (default: the federated optimizer's own)"
+    )
+    server_optimizer_args: Pairs = _setting((), "parameters of --server-optimizer, e.g. momentum=0.9")
+    server_learning_rate: ServerRate = _setting(
+        None, "learning rate of the server's step on the averaged update (default: 1; adaptive optimizers: 0.01)"
+    )
+
+    @property
+    def epochs(self) -> tuple[int, int] | None:
+        """Minimum and maximum number of local epochs per round; None if local work is given in steps."""
+        if self.local_epochs is None:
+            return None
+        low, _, high = str(self.local_epochs).partition(":")
+        return int(low), int(high or low)
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionConfig:
+    """Client selection and availability."""
+
+    algo: str = _setting("fl_dp3s", "selection strategy; list them with fedjax-sel list strategies")
+    algo_args: Pairs = _setting((), "parameters of --algo, key=value")
+    num_selected: Count = _setting(10, "K, number of clients that train per round")
+    available: Available = _setting(
+        "1",
+        "available clients: each client's probability in each round; a file of 0 and 1, clients x rounds; or "
+        "a mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
+    )
+    available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
+    report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")
+
+    @property
+    def available_share(self) -> float | None:
+        """Fraction of clients available in each round; None if a file lists them or a mode draws them."""
+        return _fraction(self.available)
+
+
+@dataclasses.dataclass(frozen=True)
+class TimingConfig:
+    """Simulated time: speed of the clients' devices, deadlines, and over-selection."""
+
+    timing: str = _setting(
+        "none",
+        "speed of each client's device: lognormal, tiers, correlated, or a .csv or .npz file; none: rounds have no "
+        "duration",
+    )
+    timing_args: Pairs = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
+    deadline: Deadline = _setting(
+        None,
+        "time limit of a round's training; later reports are lost: seconds, or a quantile such as q0.8 of all clients' "
+        "durations without jitter",
+        _TIMED,
+    )
+    over_select: Factor = _setting(
+        1.0, "clients selected per round as a multiple of K; the first K reports count", _TIMED
+    )
+    server_seconds: NonNegative = _setting(
+        0.0, "duration of the server's own work per round, e.g. the measured selection time", _TIMED
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """Duration, seeds, devices and output."""
+
+    rounds: Count = _setting(100, "number of training rounds")
+    seeds: tuple[int, ...] = _setting((0,), "replicates, run together: a count (5 means 0 1 2 3 4) or a list of seeds")
+    data_seed: Seed = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
+    model_seed: Seed = _setting(None, "seed of an initial model shared by all replicates (default: one per replicate)")
+    selection_seed: Seed = _setting(
+        None, "seed of selection draws shared by all replicates (default: one per replicate)"
+    )
+    training_seed: Seed = _setting(
+        None, "seed of shuffles and dropout shared by all replicates (default: one per replicate)"
+    )
+    target_accuracy: Target = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
+    eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
+    train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
+    chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
+    cohort_batch: AtOnce = _setting(
+        None, "clients trained at once per device; 0: all, in one vmap (default: the largest number that fits in cache)"
+    )
+    host_images: bool | None = _setting(
+        None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
+    )
+    host_client_state: bool | None = _setting(
+        None,
+        "keep per-client state (SCAFFOLD's control variates, persistent momentum) in host memory and transfer the "
+        "cohort's (default: if device memory is too small)",
+    )
+    seeds_at_once: int | None = _setting(
+        None,
+        "seeds on the devices at once; other seeds run afterwards (default: the largest number that fits in memory)",
+    )
+    mesh: Mesh = _setting(
+        None,
+        "device mesh seeds=A,clients=B: A groups of seeds, and B devices that share each group's clients (default: "
+        "chosen automatically)",
+    )
+    checkpoint_every: SaveInterval = _setting(
+        None, "rounds between checkpoints, in addition to --checkpoint-seconds", _CHECKPOINTS
+    )
+    checkpoint_seconds: SaveSeconds = _setting(
+        30.0, "seconds between checkpoints; the end of a run is always saved", _CHECKPOINTS
+    )
+    keep: Kept = _setting(2, "number of checkpoints kept in the run folder; 0: save none")
+    resume: Literal["auto", "never", "must"] = _setting(
+        "auto",
+        "unfinished run in the folder; auto: resume it if present; never: set it aside and start again; must: resume "
+        "it, or fail if it does not exist",
+    )
+    deterministic: bool = _setting(False, "make GPU runs repeatable to the bit, at the price of some slower operations")
+    distributed: bool = _setting(False, "share the work with other machines, each started with the same command")
+    on_nonfinite: Literal["stop", "skip"] = _setting(
+        "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
+    )
+    out: OutFolder = _setting(None, "run folder (default: a new folder in runs/)")
+
+
+CONCERNS = {
+    "data": DataConfig,
+    "partition": PartitionConfig,
+    "model": ModelConfig,
+    "training": TrainingConfig,
+    "selection": SelectionConfig,
+    "timing": TimingConfig,
+    "run": RunConfig,
+}
+
+VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available", "timing")
+"""Fields that name a part of an experiment; `Experiment.of` also accepts a Python value for each."""
+OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypackage.module:factory`
+
+FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
+_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
+PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
+
+# Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
+# `stop` rejects earlier rounds that skipped an update (runs/reading.py).
+NOT_OF_THE_TRAJECTORY = {
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
+    "host_images", "keep", "mesh", "on_nonfinite",
+    "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
+}  # fmt: skip
+
+
+def only_with(name: str) -> OnlyWith | None:
+    """Return the condition under which a field has an effect; None if it always has one."""
+    return FIELDS[name].metadata["only_with"]
+
+
+def flat_types() -> dict[str, Any]:
+    """Return the type of every field by flat name."""
+    return {name: hint for kind in CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}
+
+
+def ranges() -> dict[str, tuple[Range, ...]]:
+    """Return the ranges of every field by flat name."""
+    hints = [typing.get_type_hints(kind, include_extras=True) for kind in CONCERNS.values()]
+    return {name: getattr(hint, "__metadata__", ()) for found in hints for name, hint in found.items()}
 
 
 def convert(name: str, value: Any) -> Any:
@@ -83,18 +450,6 @@ def convert(name: str, value: Any) -> Any:
     return parsing.scalar(flag, value, kind)
 
 
-if TYPE_CHECKING:
-    from fedjax_sel.config.typed import Flat
-else:
-    Flat = object
-
-__all__ = [
-    "NOT_OF_THE_TRAJECTORY", "OPEN", "PAIRS", "VALUE", "VALUES", "Config", "DataConfig", "ModelConfig", "OnlyWith",
-    "PartitionConfig", "RunConfig", "SelectionConfig", "TimingConfig", "TrainingConfig", "concern_of", "concerns",
-    "convert", "flat_types", "is_value", "only_with",
-]  # fmt: skip
-
-
 @dataclasses.dataclass(frozen=True)
 class Config(Flat):
     """The configuration of a whole experiment. The default is the preset `quickstart`.
@@ -115,9 +470,9 @@ class Config(Flat):
 
         def __getattr__(self, name: str) -> Any:
             """Return a field by its flat name."""
-            if name not in fields():
-                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(fields())}")
-            return getattr(getattr(self, concern_of(name)), name)
+            if name not in FIELDS:
+                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
+            return getattr(getattr(self, _CONCERN_OF[name]), name)
 
     def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
         """Return a copy with some fields changed.
@@ -134,7 +489,7 @@ class Config(Flat):
         changes: dict[str, dict[str, Any]] = {}
         for name, value in flat_names.items():
             one_of("configuration", name, kinds)
-            changes.setdefault(concern_of(name), {})[name] = convert(name, value)
+            changes.setdefault(_CONCERN_OF[name], {})[name] = convert(name, value)
         training = changes.get("training", {})
         for chosen, displaced in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
             if training.get(chosen) is not None and displaced not in training:
@@ -144,11 +499,7 @@ class Config(Flat):
 
     def flat(self) -> dict[str, Any]:
         """Return all values by flat name."""
-        return {
-            field.name: getattr(getattr(self, concern), field.name)
-            for concern, kind in CONCERNS.items()
-            for field in dataclasses.fields(kind)
-        }
+        return {name: getattr(getattr(self, concern), name) for name, concern in _CONCERN_OF.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Return nested plain values, the content of `config.json`."""
@@ -184,7 +535,7 @@ class Config(Flat):
 
     def effective(self) -> "Config":
         """Return a copy with every ineffective field at its default, so that equal experiments compare equal."""
-        idle: dict[str, Any] = {name: field.default for name, field in fields().items() if not self.has_effect(name)}
+        idle: dict[str, Any] = {name: field.default for name, field in FIELDS.items() if not self.has_effect(name)}
         return self.replace(**idle)
 
     def meant(self) -> dict[str, Any]:
@@ -200,7 +551,7 @@ class Config(Flat):
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
         values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
         if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
-            values = {name: value for name, value in values.items() if concern_of(name) != "timing"}
+            values = {name: value for name, value in values.items() if _CONCERN_OF[name] != "timing"}
         if self.selection.available not in MODES:  # so does one without a mode of availability
             del values["available_args"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
@@ -221,7 +572,7 @@ def read_config_file(path: Path, base: Config) -> Config:
         raise UserError(f"--config: {path} contains {shown(content)} instead of settings; give names and values")
     flat: dict[str, Any] = {}
     for name, value in content.items():
-        flat.update(value if name in concerns() and isinstance(value, dict) else {name: value})
+        flat.update(value if name in CONCERNS and isinstance(value, dict) else {name: value})
     try:
         return base.replace(**flat)
     except UserError as error:

@@ -1,4 +1,4 @@
-"""The configuration's fields for type checkers. Generated from `settings.py` by `tools/typed_settings.py`."""
+"""The fields for type checkers. Generated from `config/__init__.py` by `tools/typed_settings.py`."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict

@@ -83,12 +83,9 @@ def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
 
     Raises:
         OSError: If the file does not exist or its status cannot be read.
-        ValueError: If it is a folder, a pipe or a device, or too large.
+        ValueError: If it is a folder, a pipe or a device, or too large, or its name holds a NUL.
     """
-    try:
-        status = path.stat()
-    except ValueError as error:  # a NUL in the name
-        raise ValueError("it has an invalid file name") from error
+    status = path.stat()
     if (wrong := not_a_file(status.st_mode)) is not None:
         raise ValueError(wrong)
     if status.st_size > most_bytes:

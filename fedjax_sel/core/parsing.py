@@ -47,12 +47,7 @@ LONGEST = 80  # maximum length of a value in a message, characters
 
 def shown(value: Any) -> str:
     """Format a value for a message: its repr, truncated."""
-    try:
-        text = repr(value)
-    except Exception:  # an integer above Python's digit limit, or a type whose repr raises
-        return (
-            "a number of thousands of digits" if isinstance(value, int) else f"a value of type {type(value).__name__}"
-        )
+    text = repr(value)
     text = " ".join(text.split()) if "\n" in text else text  # an array's repr has several lines
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}... ({len(text)} characters)"
 
@@ -87,13 +82,15 @@ def as_list(value: Any) -> list[Any]:
     return [_number(value)] if getattr(value, "ndim", 1) == 0 else list(value)
 
 
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}  # for messages
+
+
 def scalar(flag: str, value: Any, kind: type) -> Any:
     """Parse one int, float, bool or str, or raise UserError."""
-    wanted = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[kind]
     try:
         return as_kind(value, kind)
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise UserError(f"{flag}: {shown(value)} is not {wanted}") from error
+        raise UserError(f"{flag}: {shown(value)} is not {KINDS[kind]}") from error
 
 
 def as_kind(value: Any, kind: type) -> Any:
@@ -147,20 +144,6 @@ def deadline(text: str) -> tuple[float, bool] | None:
     return (number, quantile) if (0 <= number <= 1 if quantile else 0 < number < float("inf")) else None
 
 
-_EXAMPLES = {
-    "--available-args": "share=0.7",
-    "--timing-args": "sigma=0.5",
-    "--algo-args": "profile=fc1-relu",
-    "--optimizer-args": "mu=0.01",
-    "--client-optimizer-args": "b1=0.8",
-    "--server-optimizer-args": "momentum=0.9",
-    "--model-args": "width=64",
-    "--dataset-args": "hospital=3",
-    "--partition-args": "spread=0.5",
-    "--task-args": "temperature=2",
-}
-
-
 def epochs(value: Any) -> int | str | None:
     """Parse --local-epochs: a count, or a range low:high."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):
@@ -203,7 +186,7 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
     for item in value.split() if isinstance(value, str) else as_list(value):
         key, equals, text = item.partition("=") if isinstance(item, str) else _pair(item)
         if not equals or not key or not isinstance(key, str):
-            raise UserError(f"{flag}: {shown(item)} is not of the form key=value, e.g. {_EXAMPLES[flag]}")
+            raise UserError(f"{flag}: {shown(item)} is not of the form key=value")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
         found[key] = _number(text)

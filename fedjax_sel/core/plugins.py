@@ -19,55 +19,13 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedjax_sel.core import parsing
-from fedjax_sel.core.parsing import LONGEST, did_you_mean, one_of, shown
+from fedjax_sel.core.parsing import KINDS, LONGEST, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
 def is_plugin(name: Any) -> bool:
     """Return whether a name has the form `module:factory`."""
     return isinstance(name, str) and ":" in name
-
-
-def load(name: str, wanted: "Registry[Any]") -> Callable[..., Any]:
-    """Import a plug-in's factory "mypackage.module:factory" without calling it, or raise UserError.
-
-    The module may also be in the working directory, even if Python's import path lacks it.
-    """
-    module_name, _, attribute = name.partition(":")
-    if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
-        raise UserError(f"{wanted.flag} {name}: not of the form mypackage.module:factory")
-    module = _import(name, module_name, wanted)
-    if not hasattr(module, attribute):
-        functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        near = difflib.get_close_matches(attribute, functions, n=1)
-        own = f"name a function in it that returns a {wanted.kind.__name__}"
-        advice = did_you_mean(attribute, functions) if near else own
-        raise UserError(f"{wanted.flag} {name}: {module_name!r} has no {attribute!r}; {advice}")
-    factory = getattr(module, attribute)
-    if not callable(factory):
-        raise UserError(
-            f"{wanted.flag} {name}: {attribute!r} is {_a(factory)}, which is not callable; "
-            f"name a function that returns a {wanted.kind.__name__}"
-        )
-    return factory  # `build` checks the return type
-
-
-def build(name: str, wanted: "Registry[Any]", factory: Callable[..., Any], values: dict[str, Any]) -> Any:
-    """Call a plug-in's factory with converted arguments; raise UserError if it raises or returns another type."""
-    try:
-        made = factory(**values)
-    except UserError:
-        raise
-    except RAISED_BY_PLUGINS as error:
-        raise UserError(
-            f"{wanted.flag} {name}: calling it raised {parsing.reason(error)}; fix it, or change {wanted.flag}-args"
-        ) from error
-    if not isinstance(made, wanted.kind):
-        raise UserError(
-            f"{wanted.flag} {name}: it returned {_a(made)}; it must return a "
-            f"{wanted.kind.__module__}.{wanted.kind.__name__}"
-        )
-    return made
 
 
 @contextlib.contextmanager
@@ -78,29 +36,6 @@ def contained(names: Iterable[str]) -> Iterator[None]:
     except SystemExit as error:
         whose = " or ".join(filter(is_plugin, names)) or "something"
         raise UserError(f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception instead") from error
-
-
-def _import(name: str, module_name: str, wanted: "Registry[Any]") -> Any:
-    here = os.getcwd()
-    if "" not in sys.path and here not in sys.path:
-        sys.path.append(here)
-    importlib.invalidate_caches()  # the file may have been written a moment ago
-    try:
-        return importlib.import_module(module_name)
-    except RAISED_BY_PLUGINS as error:
-        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else None
-        if missing is not None and f"{module_name}.".startswith(f"{missing}."):
-            raise UserError(
-                f"{wanted.flag} {name}: there is no module {missing!r}; start from the folder with it, or install it"
-            ) from error
-        raise UserError(
-            f"{wanted.flag} {name}: importing {module_name!r} raised {parsing.reason(error)}; fix that first"
-        ) from error
-
-
-def _a(value: Any) -> str:
-    kind = type(value).__name__
-    return f"{'an' if kind[0] in 'aeiouAEIOU' else 'a'} {kind}" if value is not None else "None"
 
 
 # A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
@@ -178,9 +113,6 @@ def _imports(module_name: str, content: bytes) -> Iterator[str]:
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-_WANTED = {int: "int, a whole number", float: "float, a number", bool: "bool, true or false", str: "str, a text"}
-
-
 class Parameter(NamedTuple):
     """A factory's keyword parameter."""
 
@@ -199,7 +131,7 @@ def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bo
     except (TypeError, ValueError):  # some callables written in C
         return {}, True
     parameters = {
-        name: Parameter(hints.get(name, type(item.default) if type(item.default) in _WANTED else Any), item.default)
+        name: Parameter(hints.get(name, type(item.default) if type(item.default) in KINDS else Any), item.default)
         for name, item in items
         if item.kind in (item.POSITIONAL_OR_KEYWORD, item.KEYWORD_ONLY)
     }
@@ -232,57 +164,38 @@ def convert_parameters(
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
         kind = parameters[name].kind if name in parameters else Any
-        argument = _Argument(flag, owner, name)
-        values[name] = _convert(argument, value, kind)
+        text = value if isinstance(value, str) else shown(value)
+        given = f"{flag} {name}={text if len(text) <= LONGEST else '...'} of {owner}"
+        values[name] = _convert(given, value, kind)
         if (reason := parsing.misfit(values[name])) is not None:
-            raise UserError(f"{argument.prefix(value)}: {shown(value)} {reason}")
+            raise UserError(f"{given}: {shown(value)} {reason}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
     return values
 
 
-class _Argument(NamedTuple):
-    """A hyperparameter's flag, owner and name, for messages."""
-
-    flag: str
-    owner: str
-    name: str
-
-    def prefix(self, value: Any) -> str:
-        text = value if isinstance(value, str) else shown(value)
-        return f"{self.flag} {self.name}={text if len(text) <= LONGEST else '...'} of {self.owner}"
-
-
-def _convert(argument: _Argument, value: Any, kind: Any) -> Any:
+def _convert(given: str, value: Any, kind: Any) -> Any:
+    """Convert a value to a type; `given` names the parameter in messages."""
     if typing.get_origin(kind) is Literal:
         by_text = {str(choice): choice for choice in typing.get_args(kind)}
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
-        return by_text[one_of(f"{argument.flag} {argument.name} of {argument.owner}", text, by_text)]
+        return by_text[one_of(given, text, by_text)]
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        return _first_that_fits(argument, value, typing.get_args(kind))
+        kinds = [one for one in typing.get_args(kind) if one is not types.NoneType]
+        if len(kinds) < len(typing.get_args(kind)) and str(value).lower() == "none":
+            return None
+        if len(kinds) == 1:
+            return _convert(given, value, kinds[0])
+        for one in kinds:  # the first that fits
+            with contextlib.suppress(UserError):
+                return _convert(given, value, one)
+        wanted = " | ".join(str(getattr(one, "__name__", one)) for one in kinds)
+        raise UserError(f"{given}: {shown(value)} is not of type {wanted}")
     try:
-        return parsing.as_kind(value, kind) if kind in _WANTED else _number(value)
+        return parsing.as_kind(value, kind) if kind in KINDS else _number(value)
     except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {_WANTED[kind]}") from error
-
-
-def _first_that_fits(argument: _Argument, value: Any, kinds: tuple[Any, ...]) -> Any:
-    """Convert a value to the first matching type of a union such as `int | None`."""
-    if types.NoneType in kinds and (value is None or (isinstance(value, str) and value.lower() == "none")):
-        return None
-    failures = []
-    for kind in kinds:
-        if kind is types.NoneType:
-            continue
-        try:
-            return _convert(argument, value, kind)
-        except UserError as error:
-            failures.append(error)
-    if len(failures) == 1:
-        raise failures[0]
-    wanted = " | ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise UserError(f"{argument.prefix(value)}: {shown(value)} is not of type {wanted}")
+        raise UserError(f"{given}: {shown(value)} is not of type {kind.__name__}, {KINDS[kind]}") from error
 
 
 def _number(value: Any) -> Any:
@@ -387,7 +300,20 @@ class Registry(Generic[Made]):
         """
         factory = self.factory(name)
         values = convert_parameters(f"{self.flag}-args", name, factory, hyperparameters)
-        return build(name, self, factory, values) if is_plugin(name) else factory(**values)
+        if not is_plugin(name):
+            return factory(**values)
+        try:
+            made = factory(**values)
+        except UserError:
+            raise
+        except RAISED_BY_PLUGINS as error:
+            given, advice = f"calling it raised {parsing.reason(error)}", f"fix it, or change {self.flag}-args"
+            raise UserError(f"{self.flag} {name}: {given}; {advice}") from error
+        if not isinstance(made, self.kind):
+            given = "None" if made is None else f"a value of type {type(made).__name__}"
+            wanted = f"{self.kind.__module__}.{self.kind.__name__}"
+            raise UserError(f"{self.flag} {name}: it returned {given}; it must return a {wanted}")
+        return made
 
     def parameters(self, name: str) -> dict[str, Parameter]:
         """Return a factory's parameters: name -> (type, default)."""
@@ -395,6 +321,30 @@ class Registry(Generic[Made]):
 
     def factory(self, name: str) -> Callable[..., Made]:
         """Return the factory of a name, or raise UserError."""
-        if is_plugin(name):
-            return load(name, self)
-        return self.factories[one_of(self.flag, name, self.factories)]
+        return self._load(name) if is_plugin(name) else self.factories[one_of(self.flag, name, self.factories)]
+
+    def _load(self, name: str) -> Callable[..., Made]:
+        """Import a plug-in's factory without calling it; its module may also be in the working directory."""
+        module_name, _, attribute = name.partition(":")
+        if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
+            raise UserError(f"{self.flag} {name}: not of the form mypackage.module:factory")
+        here = os.getcwd()
+        if "" not in sys.path and here not in sys.path:
+            sys.path.append(here)
+        importlib.invalidate_caches()  # the file may have been written a moment ago
+        try:
+            module = importlib.import_module(module_name)
+        except RAISED_BY_PLUGINS as error:
+            missing = error.name or "" if isinstance(error, ModuleNotFoundError) else None
+            if missing is not None and f"{module_name}.".startswith(f"{missing}."):
+                reason = f"there is no module {missing!r}; start from the folder with it, or install it"
+            else:
+                reason = f"importing {module_name!r} raised {parsing.reason(error)}; fix that first"
+            raise UserError(f"{self.flag} {name}: {reason}") from error
+        if not callable(getattr(module, attribute, None)):
+            functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            near = difflib.get_close_matches(attribute, functions, n=1)
+            own = f"name a function in it that returns a {self.kind.__name__}"
+            advice = f"did you mean {near[0]!r}?" if near else own
+            raise UserError(f"{self.flag} {name}: {module_name!r} has no function {attribute!r}; {advice}")
+        return getattr(module, attribute)  # `make` checks the return type

@@ -136,7 +136,7 @@ def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, An
 TABLE: Mapping[str, Callable[..., Mode]] = {
     "markov": markov, "daily": daily, "label": label, "size": size, "speed": speed,
 }  # fmt: skip
-"""Name -> function that makes the mode; `config.settings.MODES` lists the names."""
+"""Name -> function that makes the mode; `config.MODES` lists the names."""
 
 
 def _constant(probabilities: jax.Array) -> Chance:

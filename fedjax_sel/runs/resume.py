@@ -79,7 +79,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
             before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
             for name in before:
                 with contextlib.suppress(UserError):  # a result can be read without its plug-ins
-                    plugins.load(name, plugins.Registry("--algo", object))
+                    plugins.Registry("--algo", object).factory(name)
             return plugins.edited(before, _plugins(config))
     return []
 

@@ -341,7 +341,7 @@ def _share(name: str, value: float) -> None:
 
 
 class Entry(NamedTuple):
-    """An optimizer in the list of `--list`."""
+    """An optimizer in the list of `fedjax-sel list`."""
 
     factory: Callable[..., FederatedOptimizer]
     paper: str

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 
 import fedjax_sel
-from fedjax_sel.cli import catalogue, command_line, report
+from fedjax_sel.cli import command_line, report
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading
 
@@ -58,7 +58,7 @@ def test_means_are_over_the_rounds_that_have_one(run):
     expected = np.nanmean(result.gemd, axis=1)
     np.testing.assert_allclose(dict(result.summary())["mean GEMD of the cohorts"], expected, rtol=1e-6)
     np.testing.assert_allclose(comparison.row("s", "a", result).gemd.mean, expected.mean(), rtol=1e-6)
-    assert f"{expected.mean():.4f}" in catalogue.markdown({"random": result})
+    assert f"{expected.mean():.4f}" in report.markdown({"random": result})
     assert f"{expected.mean():.4f}" in comparison.as_markdown([comparison.row("s", "a", result)])
 
 

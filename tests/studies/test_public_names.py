@@ -36,4 +36,4 @@ def test_imports_are_documented(path):
 
 
 def test_private_names_are_found():
-    assert not is_public("fedjax_sel.core.plugins.load") and not is_public("fedjax_sel.metrics._mean")
+    assert not is_public("fedjax_sel.core.plugins.sources") and not is_public("fedjax_sel.metrics._mean")

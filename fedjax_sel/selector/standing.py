@@ -1,10 +1,13 @@
-"""A Selector's configuration and state: hooks of its strategy, answers, queries, and accounts of traffic."""
+"""A Selector's configuration and state: hooks of its strategy, answers, queries, accounts of traffic, and its file."""
 
 import hashlib
+import io
 import itertools
+import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -12,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import strategies
-from fedjax_sel.core import jax_settings, parsing, plugins
+from fedjax_sel.core import files, jax_settings, parsing, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.simulation import keys
@@ -598,6 +601,63 @@ def _listed(array: Any) -> list | None:
 
 def _array(values: list | None, dtype: Any) -> np.ndarray | None:
     return None if values is None else np.array(values, dtype)
+
+
+# A Selector's file is a NumPy archive of arrays and JSON, without pickle. ZIP checksums detect damage.
+
+ABOUT = "about"  # entry with the JSON
+
+
+def write(path: Path, about: dict[str, Any], tree: Any) -> None:
+    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
+    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
+    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    try:
+        files.write(path, content.getvalue(), sync=True)
+    except OSError as error:
+        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
+    try:
+        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as archive:
+            about = files.parse_json(archive[ABOUT].tobytes().decode())
+            count = sum(name.startswith("leaf_") for name in archive)
+            return about, [archive[f"leaf_{place}"] for place in range(count)]
+    except OSError as error:
+        raise UserError(
+            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+        ) from error
+    except Exception as error:  # the parsers raise many exception types on damaged bytes
+        raise broken_file(path) from error
+
+
+def broken_file(path: Path) -> UserError:
+    """Return the error for a truncated, modified or foreign file."""
+    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
+
+
+def filled(like: Any, leaves: list[np.ndarray]) -> Any:
+    """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
+    old, structure = jax.tree.flatten(like)
+    if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+        raise ValueError("the arrays differ")
+    values = [
+        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+        for before, leaf in zip(old, leaves)
+    ]
+    return jax.tree.unflatten(structure, values)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 class Ask(NamedTuple):

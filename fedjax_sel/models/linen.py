@@ -75,7 +75,7 @@ LACKS_A_VARIABLE = (
 def from_linen(
     module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
 ) -> PureModule:
-    """Return a module's pure functions; arguments as in `blueprint.from_flax`.
+    """Return a module's pure functions; arguments as in `models.from_flax`.
 
     Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
     own key, derived from its name. Collections other than `params` are carried. The batch size of `inputs`, arrays or

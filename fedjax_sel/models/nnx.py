@@ -129,7 +129,7 @@ def from_nnx(
     fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> PureModule:
-    """Return a module's pure functions; arguments as in `blueprint.from_nnx`.
+    """Return a module's pure functions; arguments as in `models.from_nnx`.
 
     `nnx.Param` variables are trained. All others are carried, except random streams: each receives its own key in each
     training pass, derived from its path. The batch size of `inputs`, arrays or their shapes, does not matter.

@@ -277,7 +277,7 @@ class Hooks:
         if given is not self._params:
             given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], jnp.float32), given)
         # Unread fields are zeros, with the shapes of the available ones.
-        shapes = contract.outcome(self._over, reports.ids.shape[1], self.terms.has_clock, given)
+        shapes = protocol.outcome_shapes(self._over, reports.ids.shape[1], given, self.terms.has_clock)
         outcome = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes)
         subset_loss = protocol.subset_loss_of(self._over, self._losses, jnp.zeros((1,)))
         outcome = outcome._replace(**{"path_lengths": None, "subset_loss": subset_loss, **fields})
@@ -302,7 +302,7 @@ class Hooks:
     def outcome_reads(self, state: Any, info: Information) -> Outcome:
         """Return an Outcome of Booleans, True for the fields that `update` reads; `metrics` is None if not bought."""
         strategy = self.terms.strategy
-        outcome = contract.outcome(strategy, self.terms.num_places, self.terms.has_clock, self._params)
+        outcome = protocol.outcome_shapes(strategy, self.terms.num_places, self._params, self.terms.has_clock)
         own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
         key, round = jax.eval_shape(lambda: (jax_settings.key(0), jnp.int32(0)))
         answer = jax.eval_shape(strategy.select, key, *own, round, None)

@@ -128,14 +128,11 @@ class Static:
     def __post_init__(self) -> None:
         try:
             hash(self.value)
-            plain = not isinstance(self.value, jax.Array)
-        except TypeError:
-            plain = False
-        if not plain:
+        except TypeError as error:
             raise UserError(
                 f"Static({type(self.value).__name__}): the value must be a hashable constant, such as a count; "
                 "store an array in the state directly"
-            )
+            ) from error
 
 
 class Fact(NamedTuple):

@@ -62,10 +62,7 @@ class Clients:
 
     def __init__(self, names: Sequence[Name]):
         self.names = tuple(names)
-        try:
-            self._places = {name: place for place, name in enumerate(self.names)}
-        except TypeError as error:
-            raise UserError(f"clients: a name is not hashable ({error}); use strings, numbers or tuples") from error
+        self._places = {name: place for place, name in enumerate(self.names)}
         if len(self._places) != len(self.names):
             twice = next(name for place, name in enumerate(self.names) if self._places[name] != place)
             raise UserError(f"clients: {shown(twice)} appears twice; give each client a unique name")
@@ -327,7 +324,6 @@ class Terms(NamedTuple):
     """Configuration of a federation and its strategy."""
 
     strategy: Strategy
-    parameters: dict[str, str]  # hyperparameters as text; their digest if the strategy was passed as a `Strategy`
     size: Size
     counts: Counts  # 1 for lengths that the strategy does not read
     clients: Clients
@@ -353,7 +349,7 @@ class Terms(NamedTuple):
         requests = [repr(request).encode() for request in self.strategy.requests]
         return {
             "strategy": self.strategy.name,
-            "its parameters": digest(repr(sorted(self.parameters.items())).encode()),
+            "its parameters": plugins.parameter_digest(self.strategy),
             "its requests": digest(*requests),
             **self.size._asdict(),
             **self.counts._asdict(),
@@ -393,7 +389,7 @@ def make_terms(
     all_clients = Clients(names)
     train_sizes = example_counts("sizes", sizes, all_clients)
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
-    made, parameters = _build_strategy(strategy)
+    made = _build_strategy(strategy)
     contract.requests(made)
     facts.check_requests(made)
     if not has_clock and facts.needs_clock(made):
@@ -415,7 +411,7 @@ def make_terms(
         if value is not None:
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, parameters, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
+    return Terms(made, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
 
 
 def _model(params: Any, output_layer: Any) -> ModelShapes:
@@ -444,26 +440,13 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
     return ModelShapes(shapes, layer)
 
 
-def _build_strategy(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
+def _build_strategy(strategy: str | Strategy) -> Strategy:
     if isinstance(strategy, Strategy):
-        return strategy, {"value": plugins.parameter_digest(strategy)}
+        return strategy
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; pass a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
-    made = strategies.make(name, **parameters)
-    defaults = {key: parameter.default for key, parameter in strategies.parameters(name).items()}
-    return made, {key: _canonical_text(value) for key, value in {**defaults, **parameters}.items()}
-
-
-def _canonical_text(value: Any) -> str:
-    """Return a hyperparameter as text, the same for `0.10`, "0.1" and 0.1, and in every process."""
-    if not isinstance(value, str | int | float | None):
-        return type(value).__name__  # the repr of a plug-in's object can contain its memory address
-    text = str(value).lower()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text
+    return strategies.make(name, **parameters)
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:
@@ -565,8 +548,8 @@ class Standing(NamedTuple):
         return {
             "phase": self.phase,
             "round": self.round,
-            "told": list(self.answered),
-            "there": _listed(self.reachable),
+            "answered": list(self.answered),
+            "reachable": _listed(self.reachable),
             "candidates": _listed(self.candidates),
             "selection": None if selection is None else {k: _listed(leaf) for k, leaf in selection._asdict().items()},
             "past": [list(spent) for spent in self.account.past],
@@ -587,9 +570,9 @@ def restored(words: dict[str, Any], arrays: Any) -> Standing:
         state=state,
         info=info,
         account=Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"])),
-        reachable=_array(words["there"], bool),
+        reachable=_array(words["reachable"], bool),
         silent=silent,
-        answered=tuple(words["told"]),
+        answered=tuple(words["answered"]),
         candidates=_array(words["candidates"], np.int32),
         selection=selection,
     )
@@ -625,8 +608,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     try:
         with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as archive:
             about = files.parse_json(archive[ABOUT].tobytes().decode())
-            count = sum(name.startswith("leaf_") for name in archive)
-            return about, [archive[f"leaf_{place}"] for place in range(count)]
+            return about, [archive[f"leaf_{place}"] for place in range(len(archive) - 1)]
     except OSError as error:
         raise UserError(
             f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"

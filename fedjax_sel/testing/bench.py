@@ -48,7 +48,6 @@ class Finding(NamedTuple):
 
     status: str  # passed, failed or skipped
     why: str  # reason or remark; usually empty if passed
-    seconds: float
 
 
 class Report(NamedTuple):

@@ -2,7 +2,6 @@
 
 import functools
 import re
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -17,16 +16,7 @@ from fedjax_sel.strategies import base, contract
 from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import fields_read
-from fedjax_sel.testing.bench import (
-    UNCHECKED,
-    Bench,
-    Finding,
-    NotApplicable,
-    Options,
-    Record,
-    Report,
-    Violation,
-)
+from fedjax_sel.testing.bench import UNCHECKED, Bench, Finding, NotApplicable, Options, Record, Report, Violation
 
 
 def requests(bench: Bench) -> None:
@@ -627,9 +617,7 @@ def examine(
     bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
     findings: dict[str, Finding] = {}
     for check in CHECKS:
-        started = time.monotonic()
-        status, why = _run(check, bench, findings, skip)
-        findings[check.name] = Finding(status, why, time.monotonic() - started)
+        findings[check.name] = _run(check, bench, findings, skip)
     return Report(strategy.name, findings)
 
 
@@ -643,22 +631,22 @@ def check_strategy(factory: Callable[[], Strategy] | Strategy, **options: Any) -
     examine(factory, **options).require()
 
 
-def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collection[str]) -> tuple[str, str]:
+def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collection[str]) -> Finding:
     if check.name in skip:
-        return "skipped", "by request"
+        return Finding("skipped", "by request")
     for need in check.needs:
         if findings[need].status == "failed":
-            return "skipped", f"{need!r} failed"
+            return Finding("skipped", f"{need!r} failed")
     try:
-        return "passed", check.run(bench) or ""
+        return Finding("passed", check.run(bench) or "")
     except NotApplicable as reason:
-        return "skipped", str(reason)
+        return Finding("skipped", str(reason))
     except (Violation, UserError) as violation:
-        return "failed", str(violation)
+        return Finding("failed", str(violation))
     except RAISED_BY_PLUGINS as error:
-        return "failed", f"it raises {parsing.reason(error)}"
+        return Finding("failed", f"it raises {parsing.reason(error)}")
 
 
 def _invalid_factory(factory: Any, why: str) -> Report:
     name = getattr(factory, "__name__", type(factory).__name__)
-    return Report(name, {"factory": Finding("failed", why, 0.0)})
+    return Report(name, {"factory": Finding("failed", why)})

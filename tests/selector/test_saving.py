@@ -108,18 +108,6 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     assert selector._now is before
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path):
-    """Earlier versions added a digest."""
-    path, selector, log = tmp_path / "selector.npz", make(), []
-    for _ in range(CALLS + 2):
-        one_call(selector, log)
-    selector.save(path)
-    with np.load(path) as archive:
-        np.savez(path, **archive, sha256=np.zeros(32, np.uint8))
-    (again := make()).load(path)
-    assert again.round == 1 and again.bill() == selector.bill()
-
-
 @pytest.mark.slow
 def test_two_threads_lose_no_answer():
     """Two kinds are due at once; each thread tells one of them."""

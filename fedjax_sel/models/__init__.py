@@ -197,9 +197,6 @@ def resnet18(num_classes: int) -> ResNet:
     return ResNet(num_classes, (64, 128, 256, 512), blocks=2, groups=32)
 
 
-_CHANNELS = (1, 3)
-
-
 class Entry(NamedTuple):
     """A listed model built from the layers of this package."""
 
@@ -337,15 +334,10 @@ WHOLE_BATCH = 2**30
 
 
 class Blueprint(NamedTuple):
-    """A model whose input shapes are not known yet.
+    """A model whose input shapes are not known yet."""
 
-    Attributes:
-        name: name of the model in messages and tables.
-        build: shapes and dtypes of inputs [B, ...] -> model.
-    """
-
-    name: str
-    build: Callable[[Any], Model]
+    name: str  # in messages and tables
+    build: Callable[[Any], Model]  # shapes and dtypes of inputs [B, ...] -> model
 
 
 def from_flax(

@@ -169,11 +169,6 @@ class Model(NamedTuple):
         return self.num_params + self.num_carried
 
 
-# The simulator's interface of a neural network, independent of its library.
-#
-# A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
-# as the running averages of batch normalization. Both are pytrees of arrays.
-
 Arrays = Any  # a pytree of arrays
 Apply = Callable[[Arrays, Arrays, Any, jax.Array | None, bool], tuple[Any, Arrays]]
 """(trained, carried, inputs [B, ...], key or None, train) -> (output, carried). `train` is static.
@@ -253,11 +248,11 @@ def find_training_flags(
             f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
             "{'mode': ('train', 'eval')}"
         )
-    arguments, takes_any = {}, False
+    arguments = {}
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            takes_any |= parameter.kind is inspect.Parameter.VAR_KEYWORD
-        elif parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            continue
+        if parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
             arguments[parameter.name] = flags[parameter.name]
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(
@@ -267,13 +262,12 @@ def find_training_flags(
     own = {key: flags[key] for key in flags if key in attributes and key not in arguments}
     if named is None:
         return arguments, {key: own[key] for key in own if isinstance(attributes[key], bool | None)}
-    others = {key: flags[key] for key in flags if key not in own and key not in arguments}
-    if others and not takes_any:
-        raise UserError(
-            f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name only "
-            "existing ones"
-        )
-    return {**arguments, **others}, own
+    for key in flags:
+        if key not in own and key not in arguments:
+            raise UserError(
+                f"training_flags: {name} has no argument of __call__ and no attribute {key!r}; name only existing ones"
+            )
+    return arguments, own
 
 
 def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:

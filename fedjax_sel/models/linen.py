@@ -123,21 +123,14 @@ def from_linen(
         streams: list[str] = []
         while True:
             try:
-                updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
+                jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
+                return streams
             except errors.InvalidRngError as error:
                 match = re.search(r'needs PRNG for "([^"]+)"', str(error))  # Flax states the stream only there
                 if match is None or match[1] in streams:
                     message = " ".join(str(error).split(" (http")[0].split())
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
-            else:
-                for collection, value in updated.items():
-                    if shapes_of(value) != shapes_of(shapes[1][collection]):
-                        raise UserError(
-                            f"model: a training pass of {name} changes the shape of its collection {collection!r}, but "
-                            "steps must preserve shapes; create the whole collection in the first call"
-                        )
-                return streams
 
     init, streams = _init_and_streams(initializer, streams_of, name)
     shapes = jax.eval_shape(init, jax_settings.key(0))

@@ -643,25 +643,16 @@ def _plain(leaf: Any) -> np.ndarray:
 
 
 class Ask(NamedTuple):
-    """A fact that is due.
-
-    Attributes:
-        kind: kind of the fact; the docstring of `Request` defines its measurement.
-        who: queried group, "all", "candidates" or "selected".
-        clients: names of the clients to query.
-        options: options of the measurement, such as {"on": "holdout"}; `Request` gives the defaults.
-        shape: shape of one client's answer, real numbers.
-        needs_model: whether a client needs the round's model to answer.
-        largest_known: largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss.
-            The simulator replaces a NaN loss by the largest finite loss among the current answers and this value.
-    """
+    """A fact that is due. The docstring of `Request` defines its measurement."""
 
     kind: str
-    who: str
-    clients: tuple[Name, ...]
-    options: Mapping[str, Any]
-    shape: tuple[int, ...]
-    needs_model: bool
+    who: str  # queried group: "all", "candidates" or "selected"
+    clients: tuple[Name, ...]  # names of the clients to query
+    options: Mapping[str, Any]  # of the measurement, such as {"on": "holdout"}; `Request` gives the defaults
+    shape: tuple[int, ...]  # shape of one client's answer, real numbers
+    needs_model: bool  # whether a client needs the round's model to answer
+    # Largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss. The simulator
+    # replaces a NaN loss by the largest finite loss among the current answers and this value.
     largest_known: float = -np.inf
 
 

@@ -66,10 +66,6 @@ def first_output(captured: Any, path: str) -> Any:
 
 
 STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
-LACKS_A_VARIABLE = (
-    errors.ScopeCollectionNotFound, errors.ScopeParamNotFoundError, errors.ScopeVariableNotFoundError,
-    errors.ModifyScopeVariableError,
-)  # fmt: skip
 
 
 def from_linen(
@@ -77,13 +73,13 @@ def from_linen(
 ) -> PureModule:
     """Return a module's pure functions; arguments as in `models.from_flax`.
 
-    Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
-    own key, derived from its name. Collections other than `params` are carried. The batch size of `inputs`, arrays or
-    their shapes, does not matter.
+    Initial weights come from `module.init(key, inputs)` in evaluation mode. In training, each random stream of the
+    module receives its own key, derived from its name. Collections other than `params` are carried. The batch size of
+    `inputs`, arrays or their shapes, does not matter.
 
     Raises:
-        UserError: the module needs an argument, a collection or, in evaluation, a random stream that is not available;
-            or its training pass leaves batch statistics or dropout unused.
+        UserError: the module needs an argument or, in evaluation, a random stream that is not available; or its
+            training pass leaves batch statistics or dropout unused.
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
@@ -94,18 +90,15 @@ def from_linen(
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
         return module.clone(**core.flag_values(own_flags, train)), core.flag_values(call_flags, train)
 
-    def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
-        def init(key: jax.Array) -> tuple[Any, Any]:
-            clone, flags = mode(train)
-            # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
-            # axes (devices share clients).
-            no_mesh = jax.sharding.AbstractMesh((), ())
-            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
-                variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
-            trained = variables.pop("params", {})
-            return trained, {key: value for key, value in variables.items() if key != COLLECTION}
-
-        return init
+    def init(key: jax.Array) -> tuple[Any, Any]:
+        clone, flags = mode(train=False)
+        # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
+        # axes (devices share clients).
+        no_mesh = jax.sharding.AbstractMesh((), ())
+        with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
+            variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
+        trained = variables.pop("params", {})
+        return trained, {key: value for key, value in variables.items() if key != COLLECTION}
 
     def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
         clone, flags = mode(train)
@@ -132,8 +125,8 @@ def from_linen(
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
 
-    init, streams = _init_and_streams(initializer, streams_of, name)
     shapes = jax.eval_shape(init, jax_settings.key(0))
+    streams = streams_of(shapes, train=True)
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
     in_evaluation = streams_of(shapes, train=False)
@@ -165,28 +158,6 @@ def from_linen(
         return applying(find(one_pass, layer, name, jax.tree.leaves(example)[0].shape[0]))
 
     return PureModule(init, applying(None), apply_with_layer)
-
-
-def _init_and_streams(
-    initializer: Callable[[bool], Callable[[jax.Array], Any]], streams_of: Callable[[Any, bool], list[str]], name: str
-) -> tuple[Callable[[jax.Array], Any], list[str]]:
-    """Return an init function with all variables of a training pass, and the random streams of that pass.
-
-    Initialization runs in evaluation mode, or in training mode for modules that create variables only there.
-    """
-    lacking = None
-    for train in (False, True):
-        init = initializer(train)
-        try:
-            shapes = jax.eval_shape(init, jax_settings.key(0))
-            return init, streams_of(shapes, True)
-        except LACKS_A_VARIABLE as error:
-            lacking = lacking or error
-    message = " ".join(str(lacking).split(" (http")[0].split())
-    raise UserError(
-        f"model: a training pass of {name} needs a variable that its init does not create ({message}); create it in "
-        "__call__ in both modes"
-    ) from lacking
 
 
 def _check_that_it_trains(

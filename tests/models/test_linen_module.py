@@ -217,19 +217,6 @@ def test_every_stream_has_a_key_by_its_name():
     np.testing.assert_array_equal(dropout, from_linen(OnlyDropout(), X).apply({}, {}, X, KEY, True)[0])
 
 
-def test_a_part_that_only_training_makes_is_made():
-    class Auxiliary(nn.Module):
-        @nn.compact
-        def __call__(self, x, train: bool = False):
-            y = nn.Dense(3)(x)
-            return y + nn.Dense(3, name="auxiliary")(x) if train else y
-
-    pure = from_linen(Auxiliary(), X)
-    trained, carried = pure.init(KEY)
-    assert set(trained) == {"Dense_0", "auxiliary"}
-    assert pure.apply(trained, carried, X, None, True)[0].shape == (6, 3)
-
-
 @pytest.mark.slow
 def test_it_works_with_weights_for_every_client():
     pure = from_linen(Regularised(), X)
@@ -276,18 +263,11 @@ class AlwaysDrops(nn.Module):
         return nn.Dropout(0.5, deterministic=False)(x)
 
 
-class LateVariable(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return x if self.is_initializing() else x + self.param("late", nn.initializers.ones, (5,))
-
-
 @pytest.mark.parametrize(
     "module,words",
     [
         (NeedsMore(), "NeedsMore.__call__ requires an argument 'mask'"),
         (AlwaysDrops(), "AlwaysDrops draws from the stream 'dropout' in evaluation"),
-        (LateVariable(), 'needs a variable that its init does not create .*"late"'),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -65,9 +65,6 @@ def first_output(captured: Any, path: str) -> Any:
     return outputs[0] if outputs else None
 
 
-STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
-
-
 def from_linen(
     module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
 ) -> PureModule:
@@ -107,7 +104,9 @@ def from_linen(
         with faster_convolutions(fast_convolutions):
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
-    def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
+    shapes = jax.eval_shape(init, jax_settings.key(0))
+
+    def streams_of(train: bool) -> list[str]:
         """Return the random streams of a pass, found one by one from Flax's errors during abstract evaluation."""
 
         def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
@@ -125,12 +124,10 @@ def from_linen(
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
 
-    shapes = jax.eval_shape(init, jax_settings.key(0))
-    streams = streams_of(shapes, train=True)
+    streams = streams_of(train=True)
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
-    in_evaluation = streams_of(shapes, train=False)
-    if in_evaluation:
+    if in_evaluation := streams_of(train=False):
         raise UserError(
             f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, which must not be random; give "
             "its __call__ a flag train=False and draw only if the flag is true"
@@ -178,7 +175,7 @@ def _check_that_it_trains(
             updated = run(trained, carried, inputs, _keys(jax_settings.key(0), streams), True)[1]
         return {collection: updated.get(collection, value) for collection, value in carried.items()}
 
-    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
+    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get("batch_stats", {}))
     core.check_that_it_trains(name, flags, frozen, without_draws)
 
 

@@ -356,8 +356,8 @@ class Terms(NamedTuple):
             "sizes": digest(self.sizes.tobytes(), self.all_sizes.tobytes()),
             "seed": self.seed,
             "clients": digest(*names),
-            **({} if self.model == ModelShapes(None, None) else {"params": digest(repr(self.model).encode())}),
-            **({"has_clock": True} if self.has_clock else {}),
+            "params": digest(repr(self.model).encode()),
+            "has_clock": self.has_clock,
         }
 
 

@@ -22,7 +22,7 @@ from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.checking import SERVER_SHARE, Optimizers, check, server_validation
 from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, Deal, Experiment, experiment_of
-from fedjax_sel.models import Model, blueprint
+from fedjax_sel.models import Model
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Law
@@ -245,7 +245,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
         return _processed(experiment.model.name, dataset, partial(experiment.model.build, inputs))
     arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
-        made = blueprint.of(checking.MODELS.make(settings.model, **arguments))
+        made = models.blueprint_of(checking.MODELS.make(settings.model, **arguments))
         if made is None:
             raise UserError(
                 f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"

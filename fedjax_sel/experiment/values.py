@@ -18,7 +18,7 @@ from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import blueprint
+from fedjax_sel.models import Blueprint, blueprint_of
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Timing
@@ -72,7 +72,7 @@ class Experiment:
     config: Config = dataclasses.field(default_factory=Config)
     dataset: Dataset | None = None
     partition: Partition | Deal | None = None
-    model: blueprint.Blueprint | None = None
+    model: Blueprint | None = None
     task: Task | None = None
     strategy: Strategy | None = None
     optimizer: FederatedOptimizer | None = None
@@ -222,7 +222,7 @@ def _take_partition(value: Any) -> tuple[Any, str | None]:
 
 
 def _take_model(value: Any) -> tuple[Any, str | None]:
-    made = blueprint.of(value)
+    made = blueprint_of(value)
     if made is None:
         raise UserError(
             f"model: {_type_of(value)} is not a flax.linen or NNX module; give one, or two functions with "

@@ -15,31 +15,22 @@ from fedjax_sel.errors import UserError
 
 
 class Weights(NamedTuple):
-    """The weights of one model, as clients receive and return them.
+    """The weights of one model, as clients receive and return them: pytrees of float32 arrays."""
 
-    Attributes:
-        trained: weights that gradients update, a pytree of float32 arrays.
-        carried: state that training updates without a gradient, such as the running statistics of batch normalization.
-            A pytree of float32 arrays, which the server averages like the weights. Empty for most models.
-    """
-
-    trained: Any
+    trained: Any  # weights that gradients update
+    # State that training updates without a gradient, such as the running statistics of batch normalization. The server
+    # averages it like the weights. Empty for most models.
     carried: Any = ()
 
 
 class Output(NamedTuple):
-    """The output of a model for a batch.
+    """The output of a model for a batch."""
 
-    Attributes:
-        prediction: predictions [B, ...], such as the logits [B, C] of a classifier.
-        profile: outputs of the profile layer before the activation, [B, Q]. A client's profile is their mean over its
-            data (FL-DP3S Eq. 11). None if the model has no such layer.
-        carried: `Weights.carried`, updated by a training pass and unchanged in evaluation.
-    """
-
-    prediction: jax.Array
+    prediction: jax.Array  # [B, ...], such as the logits [B, C] of a classifier
+    # Outputs of the profile layer before the activation, [B, Q]; None without such a layer. A client's profile is their
+    # mean over its data (FL-DP3S Eq. 11).
     profile: jax.Array | None = None
-    carried: Any = ()
+    carried: Any = ()  # `Weights.carried`, updated by a training pass and unchanged in evaluation
 
 
 Paths = tuple[tuple[Any, ...], tuple[Any, ...] | None]
@@ -133,31 +124,18 @@ Draws = Any  # a pytree of arrays: the random draws of one training pass, usuall
 
 
 class Model(NamedTuple):
-    """A model for inputs of one shape. Static.
+    """A model for inputs of one shape. Static."""
 
-    Attributes:
-        name: name of the model in messages.
-        init: key -> weights.
-        draw: (key, B) -> random draws of a training pass over B examples.
-        apply: (weights, inputs [B, ...], draws in training or None in evaluation) -> Output.
-        num_params: number of trained parameters, P.
-        num_carried: number of carried values, such as batch statistics.
-        profile_size: units of the profile layer, Q; 0 without a profile layer.
-        cpu_block: examples per evaluation on a CPU core.
-        cpu_micro_batch: examples per gradient on a CPU core.
-        output_layer: paths of the output layer's weight and bias; None if there is no such layer.
-    """
-
-    name: str
-    init: Callable[[jax.Array], Weights]
-    draw: Callable[[jax.Array, int], Draws]
-    apply: Callable[[Weights, Any, Draws | None], Output]
-    num_params: int
-    num_carried: int
-    profile_size: int
-    cpu_block: int
-    cpu_micro_batch: int
-    output_layer: Paths | None = None
+    name: str  # in messages
+    init: Callable[[jax.Array], Weights]  # key -> weights
+    draw: Callable[[jax.Array, int], Draws]  # (key, B) -> random draws of a training pass over B examples
+    apply: Callable[[Weights, Any, Draws | None], Output]  # (weights, inputs [B, ...], draws; None in evaluation)
+    num_params: int  # number of trained parameters, P
+    num_carried: int  # number of carried values, such as batch statistics
+    profile_size: int  # units of the profile layer, Q; 0 without a profile layer
+    cpu_block: int  # examples per evaluation on a CPU core
+    cpu_micro_batch: int  # examples per gradient on a CPU core
+    output_layer: Paths | None = None  # None: no such layer
 
     def shapes(self) -> Params:
         """Return the shapes of the trained weights."""
@@ -169,11 +147,6 @@ class Model(NamedTuple):
         return self.num_params + self.num_carried
 
 
-# The simulator's interface of a neural network, independent of its library.
-#
-# A network has trained weights (`trained`), and state that training passes update without a gradient (`carried`), such
-# as the running averages of batch normalization. Both are pytrees of arrays.
-
 Arrays = Any  # a pytree of arrays
 Apply = Callable[[Arrays, Arrays, Any, jax.Array | None, bool], tuple[Any, Arrays]]
 """(trained, carried, inputs [B, ...], key or None, train) -> (output, carried). `train` is static.
@@ -183,17 +156,12 @@ In evaluation the key is None, and `carried` is returned unchanged.
 
 
 class PureModule(NamedTuple):
-    """A module as pure functions.
+    """A module as pure functions."""
 
-    Attributes:
-        init: key -> (trained, carried).
-        apply: forward pass, see `Apply`.
-        apply_with_layer: path of a layer, or None for the first fully-connected layer -> an `Apply` whose output is
-            (output, layer output). Raises a UserError for a missing layer before anything is compiled.
-    """
-
-    init: Callable[[jax.Array], tuple[Arrays, Arrays]]
+    init: Callable[[jax.Array], tuple[Arrays, Arrays]]  # key -> (trained, carried)
     apply: Apply
+    # Path of a layer, or None for the first fully-connected layer -> an `Apply` whose output is (output, layer output).
+    # Raises a UserError for a missing layer before anything is compiled.
     apply_with_layer: Callable[[str | None], Apply]
 
 
@@ -253,11 +221,11 @@ def find_training_flags(
             f"training_flags: {named!r} does not map names to pairs (in training, in evaluation); give, for example, "
             "{'mode': ('train', 'eval')}"
         )
-    arguments, takes_any = {}, False
+    arguments = {}
     for parameter in parameters[1:]:
         if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            takes_any |= parameter.kind is inspect.Parameter.VAR_KEYWORD
-        elif parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
+            continue
+        if parameter.name in flags and parameter.kind is not inspect.Parameter.POSITIONAL_ONLY:
             arguments[parameter.name] = flags[parameter.name]
         elif parameter.default is inspect.Parameter.empty:
             raise UserError(
@@ -267,13 +235,12 @@ def find_training_flags(
     own = {key: flags[key] for key in flags if key in attributes and key not in arguments}
     if named is None:
         return arguments, {key: own[key] for key in own if isinstance(attributes[key], bool | None)}
-    others = {key: flags[key] for key in flags if key not in own and key not in arguments}
-    if others and not takes_any:
-        raise UserError(
-            f"training_flags: {name} has no argument of __call__ and no attribute {next(iter(others))!r}; name only "
-            "existing ones"
-        )
-    return {**arguments, **others}, own
+    for key in flags:
+        if key not in own and key not in arguments:
+            raise UserError(
+                f"training_flags: {name} has no argument of __call__ and no attribute {key!r}; name only existing ones"
+            )
+    return arguments, own
 
 
 def check_that_it_trains(name: str, flags: Flags, frozen: list[bool], silent: list[bool]) -> None:

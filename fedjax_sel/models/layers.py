@@ -110,11 +110,7 @@ def kernel_initializer(name: str, fan_in: int, fan_out: int) -> Initializer:
     FL-DP3S section 4.2 compares the last four. Initializers draw independent numbers from the same key. Otherwise two
     of them would differ only in scale, and scale-invariant results would not depend on the initializer.
     """
-    variances = {
-        "pytorch": 1.0 / (3.0 * fan_in),
-        "kaiming": 2.0 / fan_in,
-        "xavier": 2.0 / (fan_in + fan_out),
-    }
+    variances = {"pytorch": 1.0 / (3.0 * fan_in), "kaiming": 2.0 / fan_in, "xavier": 2.0 / (fan_in + fan_out)}
     deviation = math.sqrt(variances[name.partition("-")[0]])
     draw = _uniform(math.sqrt(3.0) * deviation)
     if name == DEFAULT_INITIALIZER:

@@ -65,25 +65,18 @@ def first_output(captured: Any, path: str) -> Any:
     return outputs[0] if outputs else None
 
 
-STATISTICS = "batch_stats"  # Flax's name of the collection of running averages
-LACKS_A_VARIABLE = (
-    errors.ScopeCollectionNotFound, errors.ScopeParamNotFoundError, errors.ScopeVariableNotFoundError,
-    errors.ModifyScopeVariableError,
-)  # fmt: skip
-
-
 def from_linen(
     module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
 ) -> PureModule:
-    """Return a module's pure functions; arguments as in `blueprint.from_flax`.
+    """Return a module's pure functions; arguments as in `models.from_flax`.
 
-    Initial weights come from `module.init(key, inputs)`. In training, each random stream of the module receives its
-    own key, derived from its name. Collections other than `params` are carried. The batch size of `inputs`, arrays or
-    their shapes, does not matter.
+    Initial weights come from `module.init(key, inputs)` in evaluation mode. In training, each random stream of the
+    module receives its own key, derived from its name. Collections other than `params` are carried. The batch size of
+    `inputs`, arrays or their shapes, does not matter.
 
     Raises:
-        UserError: the module needs an argument, a collection or, in evaluation, a random stream that is not available;
-            or its training pass leaves batch statistics or dropout unused.
+        UserError: the module needs an argument or, in evaluation, a random stream that is not available; or its
+            training pass leaves batch statistics or dropout unused.
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
@@ -94,18 +87,15 @@ def from_linen(
     def mode(train: bool) -> tuple[nn.Module, dict[str, Any]]:
         return module.clone(**core.flag_values(own_flags, train)), core.flag_values(call_flags, train)
 
-    def initializer(train: bool) -> Callable[[jax.Array], tuple[Any, Any]]:
-        def init(key: jax.Array) -> tuple[Any, Any]:
-            clone, flags = mode(train)
-            # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
-            # axes (devices share clients).
-            no_mesh = jax.sharding.AbstractMesh((), ())
-            with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
-                variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
-            trained = variables.pop("params", {})
-            return trained, {key: value for key, value in variables.items() if key != COLLECTION}
-
-        return init
+    def init(key: jax.Array) -> tuple[Any, Any]:
+        clone, flags = mode(train=False)
+        # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
+        # axes (devices share clients).
+        no_mesh = jax.sharding.AbstractMesh((), ())
+        with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
+            variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
+        trained = variables.pop("params", {})
+        return trained, {key: value for key, value in variables.items() if key != COLLECTION}
 
     def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
         clone, flags = mode(train)
@@ -114,7 +104,9 @@ def from_linen(
         with faster_convolutions(fast_convolutions):
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
-    def streams_of(shapes: tuple[Any, Any], train: bool) -> list[str]:
+    shapes = jax.eval_shape(init, jax_settings.key(0))
+
+    def streams_of(train: bool) -> list[str]:
         """Return the random streams of a pass, found one by one from Flax's errors during abstract evaluation."""
 
         def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
@@ -123,28 +115,19 @@ def from_linen(
         streams: list[str] = []
         while True:
             try:
-                updated = jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
+                jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
+                return streams
             except errors.InvalidRngError as error:
                 match = re.search(r'needs PRNG for "([^"]+)"', str(error))  # Flax states the stream only there
                 if match is None or match[1] in streams:
                     message = " ".join(str(error).split(" (http")[0].split())
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
-            else:
-                for collection, value in updated.items():
-                    if shapes_of(value) != shapes_of(shapes[1][collection]):
-                        raise UserError(
-                            f"model: a training pass of {name} changes the shape of its collection {collection!r}, but "
-                            "steps must preserve shapes; create the whole collection in the first call"
-                        )
-                return streams
 
-    init, streams = _init_and_streams(initializer, streams_of, name)
-    shapes = jax.eval_shape(init, jax_settings.key(0))
+    streams = streams_of(train=True)
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
-    in_evaluation = streams_of(shapes, train=False)
-    if in_evaluation:
+    if in_evaluation := streams_of(train=False):
         raise UserError(
             f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, which must not be random; give "
             "its __call__ a flag train=False and draw only if the flag is true"
@@ -174,28 +157,6 @@ def from_linen(
     return PureModule(init, applying(None), apply_with_layer)
 
 
-def _init_and_streams(
-    initializer: Callable[[bool], Callable[[jax.Array], Any]], streams_of: Callable[[Any, bool], list[str]], name: str
-) -> tuple[Callable[[jax.Array], Any], list[str]]:
-    """Return an init function with all variables of a training pass, and the random streams of that pass.
-
-    Initialization runs in evaluation mode, or in training mode for modules that create variables only there.
-    """
-    lacking = None
-    for train in (False, True):
-        init = initializer(train)
-        try:
-            shapes = jax.eval_shape(init, jax_settings.key(0))
-            return init, streams_of(shapes, True)
-        except LACKS_A_VARIABLE as error:
-            lacking = lacking or error
-    message = " ".join(str(lacking).split(" (http")[0].split())
-    raise UserError(
-        f"model: a training pass of {name} needs a variable that its init does not create ({message}); create it in "
-        "__call__ in both modes"
-    ) from lacking
-
-
 def _check_that_it_trains(
     run: Callable[..., Any], shapes: tuple[Any, Any], example: Any, streams: list[str], name: str, flags: Flags
 ) -> None:
@@ -214,7 +175,7 @@ def _check_that_it_trains(
             updated = run(trained, carried, inputs, _keys(jax_settings.key(0), streams), True)[1]
         return {collection: updated.get(collection, value) for collection, value in carried.items()}
 
-    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get(STATISTICS, {}))
+    frozen = jax.tree.leaves(left_alone(one_pass, shapes[1]).get("batch_stats", {}))
     core.check_that_it_trains(name, flags, frozen, without_draws)
 
 

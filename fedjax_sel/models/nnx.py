@@ -129,7 +129,7 @@ def from_nnx(
     fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> PureModule:
-    """Return a module's pure functions; arguments as in `blueprint.from_nnx`.
+    """Return a module's pure functions; arguments as in `models.from_nnx`.
 
     `nnx.Param` variables are trained. All others are carried, except random streams: each receives its own key in each
     training pass, derived from its path. The batch size of `inputs`, arrays or their shapes, does not matter.
@@ -237,17 +237,7 @@ def _factory(module: nnx.Module | Callable[..., nnx.Module]) -> Callable[[jax.Ar
     # An NNX class itself hides the parameters of its `__init__`.
     author = author.__init__ if isinstance(author, type) else author
     by_name = "rngs" in inspect.signature(author).parameters
-
-    def make(key: jax.Array) -> nnx.Module:
-        made = module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
-        if not isinstance(made, nnx.Module):
-            raise UserError(
-                f"model: {getattr(module, '__name__', module)!r} returned a {type(made).__name__}, not an nnx.Module; "
-                "give an nnx.Module, or a function that makes one from nnx.Rngs"
-            )
-        return made
-
-    return make
+    return lambda key: module(rngs=nnx.Rngs(key)) if by_name else module(nnx.Rngs(key))
 
 
 def _modules(module: nnx.Module) -> list[nnx.Module]:

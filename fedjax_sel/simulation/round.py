@@ -148,7 +148,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
     """Return which parts of the outcome `update` reads, found by tracing it. XLA removes the others."""
     strategy, carry, known = context.plan.strategy, context.carry, selection_state
-    held = (carry.params.trained, carry.evaluation, context.round, known.state, known.info)
+    held = (carry.params.trained, context.round, known.state, known.info)
     return of_outcome(strategy, *held, cohort.selection, context.timing is not None)
 
 

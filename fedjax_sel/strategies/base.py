@@ -1,7 +1,6 @@
 """The contract of a selection strategy: a NamedTuple of pure functions and the list of its requests."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -78,16 +77,6 @@ class Env:
         if self.all_sizes is None:
             object.__setattr__(self, "all_sizes", self.sizes)
 
-    def entries(self, path: Path) -> tuple[int, int]:
-        """Return the start and end of a leaf of `params` in the flat vectors of the facts `update` and `gradient`."""
-        start = 0
-        for own, leaf in jax.tree_util.tree_leaves_with_path(self.params):
-            size = math.prod(leaf.shape)
-            if tuple(_key(key) for key in own) == tuple(path):
-                return start, start + size
-            start += size
-        raise UserError(f"entries: the model has no weights at {path}; give a path such as env.output_layer.bias")
-
     def tree_flatten(self):
         """Return the arrays as leaves and everything else as static data."""
         shapes, structure = jax.tree.flatten(self.params)
@@ -101,11 +90,6 @@ class Env:
         counts, shapes, structure, output_layer, has_clock = static
         params = jax.tree.unflatten(structure, shapes)
         return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
-
-
-def _key(key: Any) -> Any:
-    """Return the plain key of one entry of a JAX key path."""
-    return next(getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name))
 
 
 __all__ = [
@@ -128,14 +112,11 @@ class Static:
     def __post_init__(self) -> None:
         try:
             hash(self.value)
-            plain = not isinstance(self.value, jax.Array)
-        except TypeError:
-            plain = False
-        if not plain:
+        except TypeError as error:
             raise UserError(
                 f"Static({type(self.value).__name__}): the value must be a hashable constant, such as a count; "
                 "store an array in the state directly"
-            )
+            ) from error
 
 
 class Fact(NamedTuple):

@@ -11,17 +11,7 @@ from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import (
-    Env,
-    Evaluation,
-    Information,
-    Outcome,
-    OutputLayer,
-    Selection,
-    ServerMetrics,
-    Strategy,
-    Unrequested,
-)
+from fedjax_sel.strategies.base import Env, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import CANDIDATES, Counts, Request, Schedule
 
 Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
@@ -73,9 +63,8 @@ def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
     """
     k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
     is_selection(answer)
-    fields: dict[str, Any] = answer._asdict()
     for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
-        leaf = fields[name]
+        leaf: Any = getattr(answer, name)
         if leaf is None:
             if name == "weights":
                 continue
@@ -140,10 +129,6 @@ def check(
     The strategy must have passed `requests` and `base.check`. `available` is None or bool [N].
     """
     with _named(strategy):
-        for name in ("init", "select", "prepare", "observe", "update"):
-            if not callable(getattr(strategy, name)):
-                kind = type(getattr(strategy, name)).__name__
-                raise BrokenContractError(f"`{name}` is of type {kind}; provide a function, or leave it out")
         table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
         state = table["prepare"][1][0]
         if strategy.candidates is not None:
@@ -190,7 +175,8 @@ def traced(
     arguments = (strategy, key, state, info, available)
     answer = trace("select", hooks(*arguments, None, None)["select"])
     selection(answer, places, strategy.max_selected is not None)
-    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome(strategy, places, has_clock))}
+    outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
+    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome)}
 
 
 def hooks(
@@ -213,37 +199,15 @@ def hooks(
     return table
 
 
-def outcome(strategy: Strategy, num_places: int, has_clock: bool = False, model: Any = MODEL) -> Any:
-    """Return the shapes of an Outcome for a model of float32 weights, by default the stand-in."""
-    k, scalar = num_places, _shape((), jnp.float32)
-    evaluation: Any = Evaluation(_shape((), jnp.int32), scalar, scalar)
-    bought = any(request.kind == "server_metrics" for request in strategy.requests)
-    return Outcome(
-        updates=jax.tree.map(lambda leaf: _shape((k, *leaf.shape), jnp.float32), model),
-        losses_before=_shape((k,), jnp.float32),
-        losses_after=_shape((k,), jnp.float32),
-        step=model,
-        finite=_shape((k,), jnp.bool_),
-        metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
-        path_lengths=_shape((k,), jnp.float32),
-        subset_loss=protocol.subset_loss_placeholder(strategy, _shape((k,), jnp.float32)),
-        seconds=_shape((k,), jnp.float32) if has_clock else None,
-    )
-
-
 def requests(strategy: Strategy) -> None:
-    """Check a strategy's name and its requests: their types, schedules and options."""
+    """Check the types and schedules of a strategy's requests."""
     with _named(strategy):
-        if not isinstance(strategy.name, str) or not strategy.name:
-            raise BrokenContractError("its name must be a nonempty string")
         if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
             raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
         for request in strategy.requests:
             shown = f"Request({request.kind!r}, {request.who!r}, ..)"
             if not isinstance(request.when, Schedule):
                 raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
-            if not request.when.before_first_round and not request.when.rules:
-                raise BrokenContractError(f"{shown} is never due; use at_start(), always(), every(..) or rounds(..)")
             for rule in request.when.rules:
                 if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
                     raise BrokenContractError(

@@ -56,7 +56,6 @@ class OutcomeReads(NamedTuple):
 def of_outcome(
     strategy: Strategy,
     params: Params,
-    evaluation: Evaluation | None,
     round: jax.Array,
     state: Any,
     info: Information,
@@ -65,33 +64,36 @@ def of_outcome(
 ) -> OutcomeReads:
     """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.
 
-    Arrays have a leading axis S; `params` are the trained weights, `evaluation` is None unless the strategy buys it.
+    Arrays have a leading axis S; `params` are the trained weights.
     """
     if strategy.update is keep_state:
         return OutcomeReads(False, False, False, False)
-    cohort = selection.ids.shape[1:]
+    params, state, info, selection = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (params, state, info, selection)
+    )
+    outcome = outcome_shapes(strategy, selection.ids.shape[0], params, has_clock)
+    reads = fields_read(strategy.update, state, info, round, selection, outcome)[-1]
+    scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
+    return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))
 
-    def shapes(tree: Any, *leading: int) -> Any:
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((*leading, *leaf.shape[1:]), leaf.dtype), tree)
 
-    per_client: Any = jax.ShapeDtypeStruct(cohort, jnp.float32)
-    outcome = Outcome(
-        updates=shapes(params, *cohort),
+def outcome_shapes(strategy: Strategy, num_places: int, params: Params, has_clock: bool = False) -> Any:
+    """Return the shapes of an Outcome for a model of float32 weights."""
+    shape: Any = jax.ShapeDtypeStruct
+    per_client, scalar = shape((num_places,), jnp.float32), shape((), jnp.float32)
+    evaluation = Evaluation(shape((), jnp.int32), scalar, scalar)
+    bought = any(request.kind == "server_metrics" for request in strategy.requests)
+    return Outcome(
+        updates=jax.tree.map(lambda leaf: shape((num_places, *leaf.shape), jnp.float32), params),
         losses_before=per_client,
         losses_after=per_client,
-        step=shapes(params),
-        finite=jax.ShapeDtypeStruct(cohort, jnp.bool_),  # pyright: ignore[reportArgumentType]
-        metrics=Unrequested(strategy.name, "server_metrics")
-        if evaluation is None
-        else ServerMetrics(shapes(evaluation), shapes(evaluation)),
+        step=params,
+        finite=shape((num_places,), jnp.bool_),
+        metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=per_client,
         subset_loss=subset_loss_placeholder(strategy, per_client),
         seconds=per_client if has_clock else None,
     )
-    state, info, selection = shapes((state, info, selection))
-    _, _, _, _, reads = fields_read(strategy.update, state, info, round, selection, outcome)
-    scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
-    return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))
 
 
 Serve = Callable[..., tuple[Information, Any]]

@@ -48,7 +48,6 @@ class Finding(NamedTuple):
 
     status: str  # passed, failed or skipped
     why: str  # reason or remark; usually empty if passed
-    seconds: float
 
 
 class Report(NamedTuple):
@@ -381,7 +380,7 @@ class Bench:
         shape: Any = jax.ShapeDtypeStruct
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
-        outcome = contract.outcome(self.strategy, k, "seconds" in self.world.facts)
+        outcome = protocol.outcome_shapes(self.strategy, k, MODEL, "seconds" in self.world.facts)
         return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
 
     def own_hooks(self) -> dict[str, contract.Hook]:

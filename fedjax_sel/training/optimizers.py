@@ -98,11 +98,8 @@ class FederatedOptimizer(NamedTuple):
     floats_up: int = 0
 
 
-# FedAvg (McMahan et al. 2017): clients run SGD, the server takes the weighted mean of their updates.
-#
-# Traffic: the baseline, one model down and one model up for each client of the cohort.
 def fedavg() -> FederatedOptimizer:
-    """Build FedAvg; `--server-learning-rate` scales the mean update."""
+    """Build FedAvg (McMahan et al. 2017); `--server-learning-rate` scales the weighted mean of the updates."""
     return FederatedOptimizer("fedavg")
 
 
@@ -111,7 +108,6 @@ def fedavg() -> FederatedOptimizer:
 # F_k(w) + (mu / 2) ||w - w^t||^2, so each step uses   gradient + mu (w - w^t)
 #
 # FedProx targets clients with unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
-# Traffic: the baseline. The losses that strategies read do not contain the proximal term.
 def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
     """Build FedProx.
 
@@ -145,7 +141,6 @@ def proximal(mu: float):
 # in the same steps if every gradient is one. This agrees with the paper's formulas for SGD, momentum and the proximal
 # term, and also covers both together, weight decay, and a persistent momentum buffer.
 #
-# Traffic: the baseline, and one float up per client, |a_i|_1.
 # Differs from the paper: tau_eff stays a mean if the weights do not sum to one (`global-samples`, `unbiased`). If the
 # client optimizer is not linear in its gradients, as Adam, a_i does not exist, and the displacement above replaces it.
 class Averaged(NamedTuple):
@@ -186,8 +181,7 @@ def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
 # All variates start at zero, so c is always the mean of all c_i, under any selection. A client whose report is lost or
 # skipped keeps its old variate, since the server never receives the change.
 #
-# Traffic: twice the baseline in both directions, c down and c_i+ - c_i up. State: one model size for each of the N
-# clients.
+# c travels down and c_i+ - c_i up. State: one model size for each of the N clients.
 # Differs from the paper: tau eta is |a_i|_1 eta (see FedNova), which is equal for plain SGD. Momentum increases the
 # displacement by up to 1 / (1 - momentum), and variates of that size would drive clients apart.
 # Under biased selection, the variates of rarely selected clients are stale: c no longer tracks the global gradient.
@@ -220,11 +214,9 @@ def scaffold() -> FederatedOptimizer:
 # FedYogi     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2)
 #
 # v starts at tau^2, without bias correction. Optax's `adam`, `yogi` and `adagrad` differ in both, and
-# `--server-optimizer` offers them. Clients train as in FedAvg. Traffic: the baseline.
+# `--server-optimizer` offers them. Clients train as in FedAvg.
 
 ADAPTIVE_LEARNING_RATE = 0.01  # default eta; the paper tunes it per task, 10^-3 to 10^0.5
-
-SecondMoment = Callable[[jax.Array, jax.Array, float], jax.Array]  # (v, Delta^2, beta2) -> v
 
 
 class FedOptState(NamedTuple):
@@ -232,33 +224,6 @@ class FedOptState(NamedTuple):
 
     first: Any  # m, of -Delta
     second: Any  # v
-
-
-def scale_by_fedopt(rule: SecondMoment, beta1: float, beta2: float, tau: float) -> optax.GradientTransformation:
-    """Scale to the direction m / (sqrt(v) + tau) of the paper; `beta1` and `beta2` are the decays of m and v."""
-
-    def init(params: optax.Params) -> FedOptState:
-        second = jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
-        return FedOptState(jax.tree.map(jnp.zeros_like, params), second)
-
-    def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
-        first = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, updates)
-        second = jax.tree.map(lambda v, g: rule(v, g * g, beta2), state.second, updates)
-        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), first, second), FedOptState(first, second)
-
-    return optax.GradientTransformation(init, update)
-
-
-def _adagrad(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    return v + squared
-
-
-def _adam(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    return beta2 * v + (1 - beta2) * squared
-
-
-def _yogi(v: jax.Array, squared: jax.Array, beta2: float) -> jax.Array:
-    return v - (1 - beta2) * squared * jnp.sign(v - squared)
 
 
 def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
@@ -285,7 +250,7 @@ def fedadagrad(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    return _adaptive("fedadagrad", _adagrad, beta1, 0.0, tau, learning_rate)
+    return _adaptive("fedadagrad", lambda v, squared: v + squared, beta1, tau, learning_rate)
 
 
 def fedadam(
@@ -299,7 +264,8 @@ def fedadam(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    return _adaptive("fedadam", _adam, beta1, beta2, tau, learning_rate)
+    _share("beta2", beta2)
+    return _adaptive("fedadam", lambda v, squared: beta2 * v + (1 - beta2) * squared, beta1, tau, learning_rate)
 
 
 def fedyogi(
@@ -313,19 +279,33 @@ def fedyogi(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    return _adaptive("fedyogi", _yogi, beta1, beta2, tau, learning_rate)
+    _share("beta2", beta2)
+
+    def rule(v: jax.Array, squared: jax.Array) -> jax.Array:
+        return v - (1 - beta2) * squared * jnp.sign(v - squared)
+
+    return _adaptive("fedyogi", rule, beta1, tau, learning_rate)
 
 
 def _adaptive(
-    name: str, rule: SecondMoment, beta1: float, beta2: float, tau: float, learning_rate: float
+    name: str, rule: Callable[[jax.Array, jax.Array], jax.Array], beta1: float, tau: float, learning_rate: float
 ) -> FederatedOptimizer:
+    """Build an optimizer whose server moves by eta m / (sqrt(v) + tau); `rule` is (v, Delta^2) -> v."""
     _share("beta1", beta1)
-    _share("beta2", beta2)
     _positive("tau", tau)
     _positive("learning_rate", learning_rate)
 
+    def init(params: optax.Params) -> FedOptState:
+        second = jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
+        return FedOptState(jax.tree.map(jnp.zeros_like, params), second)
+
+    def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[Any, FedOptState]:
+        first = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.first, updates)
+        second = jax.tree.map(lambda v, g: rule(v, g * g), state.second, updates)
+        return jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), first, second), FedOptState(first, second)
+
     def server(rate: float) -> optax.GradientTransformation:
-        return optax.chain(scale_by_fedopt(rule, beta1, beta2, tau), optax.scale_by_learning_rate(rate))
+        return optax.chain(optax.GradientTransformation(init, update), optax.scale_by_learning_rate(rate))
 
     return FederatedOptimizer(name, server=server, server_learning_rate=learning_rate)
 

@@ -69,18 +69,11 @@ def mean_of_reports(sums: tuple[Any, Any], weights: jax.Array, finite: jax.Array
     kept = jnp.where(finite, weights, 0.0).sum()
     others = jnp.where(kept > 0, weights.sum() / jnp.where(kept > 0, kept, 1.0), 0.0)
     averaged, carried = jax.tree.map(lambda leaf: jnp.where(broken, leaf * others, leaf), sums)
-    share = mass_above_one(weights)
-    return averaged, jax.tree.map(lambda leaf: leaf / share, carried)
-
-
-def mass_above_one(weights: jax.Array) -> jax.Array:
-    """Return the sum of the weights if it exceeds one by more than rounding, else one.
-
-    Under the rule `unbiased` the weights may sum to more than one. That is valid for updates. Running statistics would
-    be extrapolated beyond their clients' values, and a variance could become negative.
-    """
+    # Under the rule `unbiased` the weights may sum to more than one, by more than rounding. That is valid for updates.
+    # Running statistics would be extrapolated beyond their clients' values, and a variance could become negative.
     total, rounding = weights.sum(), len(weights) * jnp.finfo(weights.dtype).eps
-    return jnp.where(total > 1.0 + rounding, total, 1.0)
+    share = jnp.where(total > 1.0 + rounding, total, 1.0)
+    return averaged, jax.tree.map(lambda leaf: leaf / share, carried)
 
 
 def step(server: optax.GradientTransformation, state: optax.OptState, params: Params, mean_update: Params):

@@ -265,9 +265,8 @@ class Grows(nnx.Module):
         (AlwaysDraws, "AlwaysDraws draws random numbers in evaluation"),
         (NeedsMore, "NeedsMore.__call__ requires an argument 'mask'"),
         (Grows, "Grows changes the shape of the state"),
-        (lambda rngs: 3, "returned a int, not an nnx.Module"),
     ],
-    ids=["draws", "argument", "grows", "no module"],
+    ids=["draws", "argument", "grows"],
 )
 def test_what_nobody_can_give_is_refused_in_one_sentence(module, words):
     with pytest.raises(UserError, match=words) as refused:

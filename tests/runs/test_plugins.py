@@ -39,7 +39,6 @@ def leave(*arguments):
     sys.exit()
 
 sound = lambda: Strategy("sound", init, select)
-nameless = lambda: Strategy("", init, select)
 static_array = lambda: Strategy("static_array", lambda key, env: Static(jnp.zeros(3)), select)
 static_list = lambda: Strategy("static_list", lambda key, env: Static([env.num_selected]), select)
 class Mute(Exception):
@@ -110,11 +109,10 @@ def command(capsys, main, *arguments):
     return code, out, err
 
 
-def test_a_static_that_is_none_and_a_strategy_without_a_name_are_answered_in_one_sentence(capsys, here):
+def test_a_static_that_is_none_is_answered_in_one_sentence(capsys, here):
     for name, words in {
         "static_array": "the value must be a hashable constant, such as a count",
         "static_list": "Static(list): the value must be a hashable constant, such as a count",
-        "nameless": "strategy '': its name must be a nonempty string",
     }.items():
         code, out, err = command(capsys, train.main, *QUICK, "--algo", f"own_strategy:{name}")
         assert code == 2 and out == "" and err.count("\n") == 1 and words in err

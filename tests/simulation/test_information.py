@@ -522,12 +522,12 @@ def test_an_update_norm_is_the_length_of_the_update():
 def test_a_strategy_finds_the_output_layer():
     def init(key, env):
         assert env.output_layer.bias_of(env.params).shape == (env.num_classes,)
-        return {"layer": Static(env.output_layer), "place": Static(env.entries(env.output_layer.bias)),
-                "found": jnp.zeros((T, 2, N, env.num_classes))}  # fmt: skip
+        return {"layer": Static(env.output_layer), "found": jnp.zeros((T, 2, N, env.num_classes))}
 
     def update(state, info, round, selection, outcome):
         free = jnp.zeros_like(state["found"][0, 0]).at[selection.ids].set(state["layer"].value.bias_of(outcome.updates))
-        bought = info.update.value[:, slice(*state["place"].value)]
+        flat, like = info.update.value, jax.tree.map(lambda leaf: leaf[0], outcome.updates)
+        bought = state["layer"].value.bias_of(jax.vmap(jax.flatten_util.ravel_pytree(like)[1])(flat))
         return {**state, "found": state["found"].at[round].set(jnp.stack([free, bought]))}
 
     strategy = watcher(Request("update", ALL, always()))._replace(init=init, update=update, observe=base.keep_state)

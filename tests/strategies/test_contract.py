@@ -119,7 +119,7 @@ BROKEN = {
         SOUND._replace(update=lambda state, *rest: state._replace(k=Static(state.k.value + 1))),
         "a changed Static",
     ),
-    "a hook that is no function": (SOUND._replace(update=3), "`update` is of type int"),
+    "a hook that is no function": (SOUND._replace(update=3), "`update` cannot be traced: TypeError"),
 }
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel import testing
 from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
@@ -19,7 +20,6 @@ from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Env, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
-from fedjax_sel.testing import checks
 from fedjax_sel.testing.bench import Bench, Options, World
 
 N, K, T = 8, 2, 2
@@ -72,18 +72,18 @@ def test_every_kind_has_words_and_a_price(kind, who):
 
 @pytest.mark.parametrize("kind", OF_CLIENTS)
 def test_prices_are_those_of_the_kits_own_account(kind):
-    log = checks.Log(buyer())
+    log = testing.Log(buyer())
     sizes = jnp.ones((N,), jnp.int32)
     log.env = Env(N, K, T, COUNTS.num_classes, COUNTS.num_params, sizes, sizes / N)
     log.profile_size = COUNTS.profile_size
     for options in ({}, {"probes": 3}) if "probes" in KINDS[kind].options else ({},):
-        assert facts.floats(ask(kind, **options), COUNTS) == checks._length(ask(kind, **options), log)
+        assert facts.floats(ask(kind, **options), COUNTS) == testing._length(ask(kind, **options), log)
 
 
 @pytest.mark.parametrize("kind,who", PAIRS)
 def test_the_kit_plays_every_kind(kind, who):
     bench = Bench(buyer(ask(kind, who)), Options(N, K, T, run=False))
-    checks.requests(bench)
+    testing.requests(bench)
     world = jax.tree.map(jnp.asarray, bench.world)
     after, _ = jax.eval_shape(
         lambda carry, key: driver.one_round(bench.strategy, carry, jnp.int32(0), key, world), bench.start, bench.key

@@ -98,7 +98,7 @@ def test_what_models_carry_stays_between_the_old_and_the_reported(weights, finit
 
 @pytest.mark.parametrize("number", [3, 7, 10, 100, 1000])
 def test_weights_that_sum_to_one_but_for_rounding_change_no_bit(number):
-    weights = server.cohort_weights("uniform", jnp.arange(1, number + 1), jnp.ones(number, bool), 1)
-    assert server.mass_above_one(weights) == 1.0
-    weights = server.cohort_weights("samples", jnp.arange(1, number + 1), jnp.ones(number, bool), 1)
-    assert server.mass_above_one(weights) == 1.0
+    everyone = jnp.ones(number, bool)
+    for rule in ("uniform", "samples"):
+        weights = server.cohort_weights(rule, jnp.arange(1, number + 1), everyone, 1)
+        assert server.mean_of_reports(((), jnp.float32(0.1)), weights, everyone)[1] == jnp.float32(0.1)

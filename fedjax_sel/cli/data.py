@@ -99,13 +99,14 @@ def _draw_heat_map(axes: Any, label_counts: np.ndarray) -> None:
 
 
 DESCRIPTION = (
-    "Shows the clients' examples and labels under a partition: a table and a plot. With --available, also counts the "
-    "clients that are available in each round."
+    "Shows the clients' examples and labels under a partition: a table and a plot. With --available, also counts "
+    "and saves the clients that are available in each round."
 )
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
   fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
-  fedjax-sel data --available markov --available-args share=0.5 --rounds 200
+  fedjax-sel data --available markov --available-args share=0.5 \\
+      --rounds 200 --save-availability who.csv
 """
 
 
@@ -135,6 +136,8 @@ def make_parser() -> Parser:
         default=Path("partition.png"),
         help="image file to write (default: partition.png)",
     )
+    about = "file to write for --available: the first seed's table, 0 and 1, clients x rounds (default: none)"
+    own.add_argument("--save-availability", metavar="FILE", type=command_line.path, help=about)
     return parser
 
 
@@ -148,6 +151,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
     from fedjax_sel.reporting import plots
+    from fedjax_sel.runs import run_files
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -166,8 +170,11 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
         rows |= _about_labels(counts, config.selection.num_selected, seed, population)
-    if config.selection.available != "1":
+    if config.selection.available != "1" or flags.save_availability:
         table = availability_table(experiment, config.run.seeds[0])
+        if flags.save_availability:
+            with run_files.writing(flags.save_availability.parent):
+                np.savetxt(flags.save_availability, table.T, "%d", ",")
         available = table.sum(axis=1)
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"

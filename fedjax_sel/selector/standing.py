@@ -1,13 +1,10 @@
-"""A Selector's configuration and state: hooks of its strategy, answers, queries, accounts of traffic, and its file."""
+"""A Selector's configuration and state: hooks of its strategy, answers, queries, and accounts of traffic."""
 
 import hashlib
-import io
 import itertools
-import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import strategies
-from fedjax_sel.core import files, jax_settings, parsing, plugins
+from fedjax_sel.core import jax_settings, parsing, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.simulation import keys
@@ -62,7 +59,10 @@ class Clients:
 
     def __init__(self, names: Sequence[Name]):
         self.names = tuple(names)
-        self._places = {name: place for place, name in enumerate(self.names)}
+        try:
+            self._places = {name: place for place, name in enumerate(self.names)}
+        except TypeError as error:
+            raise UserError(f"clients: a name is not hashable ({error}); use strings, numbers or tuples") from error
         if len(self._places) != len(self.names):
             twice = next(name for place, name in enumerate(self.names) if self._places[name] != place)
             raise UserError(f"clients: {shown(twice)} appears twice; give each client a unique name")
@@ -324,6 +324,7 @@ class Terms(NamedTuple):
     """Configuration of a federation and its strategy."""
 
     strategy: Strategy
+    parameters: dict[str, str]  # hyperparameters as text; their digest if the strategy was passed as a `Strategy`
     size: Size
     counts: Counts  # 1 for lengths that the strategy does not read
     clients: Clients
@@ -349,15 +350,15 @@ class Terms(NamedTuple):
         requests = [repr(request).encode() for request in self.strategy.requests]
         return {
             "strategy": self.strategy.name,
-            "its parameters": plugins.parameter_digest(self.strategy),
+            "its parameters": digest(repr(sorted(self.parameters.items())).encode()),
             "its requests": digest(*requests),
             **self.size._asdict(),
             **self.counts._asdict(),
             "sizes": digest(self.sizes.tobytes(), self.all_sizes.tobytes()),
             "seed": self.seed,
             "clients": digest(*names),
-            "params": digest(repr(self.model).encode()),
-            "has_clock": self.has_clock,
+            **({} if self.model == ModelShapes(None, None) else {"params": digest(repr(self.model).encode())}),
+            **({"has_clock": True} if self.has_clock else {}),
         }
 
 
@@ -389,7 +390,7 @@ def make_terms(
     all_clients = Clients(names)
     train_sizes = example_counts("sizes", sizes, all_clients)
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
-    made = _build_strategy(strategy)
+    made, parameters = _build_strategy(strategy)
     contract.requests(made)
     facts.check_requests(made)
     if not has_clock and facts.needs_clock(made):
@@ -411,7 +412,7 @@ def make_terms(
         if value is not None:
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
+    return Terms(made, parameters, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
 
 
 def _model(params: Any, output_layer: Any) -> ModelShapes:
@@ -440,13 +441,26 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
     return ModelShapes(shapes, layer)
 
 
-def _build_strategy(strategy: str | Strategy) -> Strategy:
+def _build_strategy(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
     if isinstance(strategy, Strategy):
-        return strategy
+        return strategy, {"value": plugins.parameter_digest(strategy)}
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; pass a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
-    return strategies.make(name, **parameters)
+    made = strategies.make(name, **parameters)
+    defaults = {key: parameter.default for key, parameter in strategies.parameters(name).items()}
+    return made, {key: _canonical_text(value) for key, value in {**defaults, **parameters}.items()}
+
+
+def _canonical_text(value: Any) -> str:
+    """Return a hyperparameter as text, the same for `0.10`, "0.1" and 0.1, and in every process."""
+    if not isinstance(value, str | int | float | None):
+        return type(value).__name__  # the repr of a plug-in's object can contain its memory address
+    text = str(value).lower()
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:
@@ -548,8 +562,8 @@ class Standing(NamedTuple):
         return {
             "phase": self.phase,
             "round": self.round,
-            "answered": list(self.answered),
-            "reachable": _listed(self.reachable),
+            "told": list(self.answered),
+            "there": _listed(self.reachable),
             "candidates": _listed(self.candidates),
             "selection": None if selection is None else {k: _listed(leaf) for k, leaf in selection._asdict().items()},
             "past": [list(spent) for spent in self.account.past],
@@ -570,9 +584,9 @@ def restored(words: dict[str, Any], arrays: Any) -> Standing:
         state=state,
         info=info,
         account=Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"])),
-        reachable=_array(words["reachable"], bool),
+        reachable=_array(words["there"], bool),
         silent=silent,
-        answered=tuple(words["answered"]),
+        answered=tuple(words["told"]),
         candidates=_array(words["candidates"], np.int32),
         selection=selection,
     )
@@ -586,73 +600,26 @@ def _array(values: list | None, dtype: Any) -> np.ndarray | None:
     return None if values is None else np.array(values, dtype)
 
 
-# A Selector's file is a NumPy archive of arrays and JSON, without pickle. ZIP checksums detect damage.
-
-ABOUT = "about"  # entry with the JSON
-
-
-def write(path: Path, about: dict[str, Any], tree: Any) -> None:
-    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
-    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
-    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
-    try:
-        files.write(path, content.getvalue(), sync=True)
-    except OSError as error:
-        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
-
-
-def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
-    try:
-        with np.load(io.BytesIO(files.read_bytes(path)), allow_pickle=False) as archive:
-            about = files.parse_json(archive[ABOUT].tobytes().decode())
-            return about, [archive[f"leaf_{place}"] for place in range(len(archive) - 1)]
-    except OSError as error:
-        raise UserError(
-            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
-        ) from error
-    except Exception as error:  # the parsers raise many exception types on damaged bytes
-        raise broken_file(path) from error
-
-
-def broken_file(path: Path) -> UserError:
-    """Return the error for a truncated, modified or foreign file."""
-    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
-
-
-def filled(like: Any, leaves: list[np.ndarray]) -> Any:
-    """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
-    old, structure = jax.tree.flatten(like)
-    if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
-        raise ValueError("the arrays differ")
-    values = [
-        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
-        for before, leaf in zip(old, leaves)
-    ]
-    return jax.tree.unflatten(structure, values)
-
-
-def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _plain(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
 class Ask(NamedTuple):
-    """A fact that is due. The docstring of `Request` defines its measurement."""
+    """A fact that is due.
+
+    Attributes:
+        kind: kind of the fact; the docstring of `Request` defines its measurement.
+        who: queried group, "all", "candidates" or "selected".
+        clients: names of the clients to query.
+        options: options of the measurement, such as {"on": "holdout"}; `Request` gives the defaults.
+        shape: shape of one client's answer, real numbers.
+        needs_model: whether a client needs the round's model to answer.
+        largest_known: largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss.
+            The simulator replaces a NaN loss by the largest finite loss among the current answers and this value.
+    """
 
     kind: str
-    who: str  # queried group: "all", "candidates" or "selected"
-    clients: tuple[Name, ...]  # names of the clients to query
-    options: Mapping[str, Any]  # of the measurement, such as {"on": "holdout"}; `Request` gives the defaults
-    shape: tuple[int, ...]  # shape of one client's answer, real numbers
-    needs_model: bool  # whether a client needs the round's model to answer
-    # Largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss. The simulator
-    # replaces a NaN loss by the largest finite loss among the current answers and this value.
+    who: str
+    clients: tuple[Name, ...]
+    options: Mapping[str, Any]
+    shape: tuple[int, ...]
+    needs_model: bool
     largest_known: float = -np.inf
 
 

@@ -280,6 +280,7 @@ def test_who_does_not_answer_counts_as_unavailable():
         ({"sizes": dict.fromkeys((*NAMES, "zoe"), 3)}, ["'zoe'"]),
         ({"clients": NAMES[1:]}, ["5 names"]),
         ({"clients": ("ann",) * N}, ["'ann'", "twice"]),
+        ({"clients": [[k] for k in range(N)]}, ["not hashable"]),
         ({"seed": -1}, ["seed"]),
         ({"num_params": 1.5}, ["num_params"]),
         ({"strategy": "pow-d"}, ["pow_d"]),

@@ -1,7 +1,9 @@
 """A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
 
 import concurrent.futures
+import json
 import threading
+import zipfile
 
 import jax.numpy as jnp
 import numpy as np
@@ -100,12 +102,88 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
         with pytest.raises(UserError, match=r"another Selector \(its parameters\)"):
             fedjax_sel.Selector(other, N, K, T, **federation).load(one)
     before, content = selector._now, path.read_bytes()
-    swapped = content.replace(b'"round": ', b'"Round": ')
-    for damaged in (b"", swapped, content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
+    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="not an intact Selector file"):
             selector.load(path)
     assert selector._now is before
+
+
+def saved(path):
+    """A Selector of power-of-choice after its second round's cohort, in a file; its entries."""
+    selector, log = make(), []
+    for _ in range(CALLS + 2):
+        one_call(selector, log)
+    selector.save(path)
+    with np.load(path) as archive:
+        return dict(archive)
+
+
+def edited(words, change):
+    """The entry `about` with another standing."""
+    about = json.loads(words.tobytes())
+    change(about["standing"])
+    return np.frombuffer(json.dumps(about).encode(), np.uint8)
+
+
+EDITS = {
+    "a late round": lambda s: s.update(round=99),
+    "a client out of range": lambda s: s["selection"].update(ids=[0, 99]),
+    "no bill": lambda s: s.pop("past"),
+}
+
+
+@pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
+def test_an_edited_standing_is_refused(tmp_path, change):
+    path, selector = tmp_path / "selector.npz", make()
+    entries, before = saved(path), selector._now
+    entries["about"] = edited(entries["about"], change)
+    np.savez(path, **entries)
+    with pytest.raises(UserError, match=r"^load: \S+ is not an intact Selector file; pass one that `save` wrote$"):
+        selector.load(path)
+    assert selector._now is before
+
+
+def test_edited_arrays_are_refused(tmp_path):
+    path = tmp_path / "selector.npz"
+    entries = saved(path)
+    for name, entry in entries.items():
+        if name not in ("about", "sha256") and entry.size:
+            changed = entry.copy()
+            changed.reshape(-1)[:1] = ~changed.reshape(-1)[:1] if entry.dtype == bool else 1 + changed.reshape(-1)[:1]
+            np.savez(path, **entries | {name: changed})
+            with pytest.raises(UserError, match="not an intact Selector file"):
+                make().load(path)
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path):
+    path, selector = tmp_path / "selector.npz", make()
+    entries = saved(path)
+    np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
+    selector.load(path)
+    assert selector.round == 1 and selector.bill() == (again := make(), again.load(path))[0].bill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_compressed_file_is_refused_unread(tmp_path, kind):
+    path = tmp_path / "selector.npz"
+    with zipfile.ZipFile(path, "w", kind) as archive:
+        archive.writestr("about.npy", b"0" * 50_000_000)
+    with pytest.raises(UserError, match="not an intact Selector file"):
+        make().load(path)
+
+
+def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
+    path = tmp_path / "selector.npz"
+    saved(path)
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist() if "sha256" not in name}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, entry in entries.items():
+            archive.writestr(name, entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }"))
+    with pytest.raises(UserError, match="not an intact Selector file"):
+        make().load(path)
 
 
 @pytest.mark.slow

@@ -167,11 +167,15 @@ def test_the_cost_of_selection_knows_the_mean():
     )
 
 
-def test_the_data_command_counts_who_is_available(tmp_path, capsys):
+def test_the_data_command_saves_a_table_that_available_reads(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     flags = ["--dataset", SMALL.data.dataset, "--num-clients", "12", "--rounds", "6", "--available", "markov"]
-    assert data.main([*flags, "--out", str(tmp_path / "a.png")]) == 0
-    counts = fedjax_sel.availability_table(SMALL.replace(available_args={})).sum(axis=1)
-    assert f"{counts.min()} to {counts.max()} clients in 6 rounds" in capsys.readouterr().out
+    flags += ["--available-args", "share=0.5", "rounds_off=3", "--save-availability", "who.csv"]
+    assert data.main(flags) == 0 and "available per round" in capsys.readouterr().out
+    mode, read = (fedjax_sel.availability_table(SMALL.replace(available=name)) for name in ("markov", "who.csv"))
+    np.testing.assert_array_equal(np.loadtxt("who.csv", delimiter=",").T, mode)
+    np.testing.assert_array_equal(mode, read)
+    assert mode.shape == (6, 12) and 0 < mode.sum() < mode.size
 
 
 @pytest.mark.slow

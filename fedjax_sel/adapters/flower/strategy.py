@@ -23,6 +23,7 @@ from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector, standing
+from fedjax_sel.selector import selector as storage
 from fedjax_sel.selector.standing import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
@@ -66,7 +67,7 @@ def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
     """Save the federation's state between two rounds."""
     current = _weights(folder, selector.round)
-    standing.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
+    storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
     selector.save(folder / SELECTOR)
     for other in folder.glob("weights-*.npz"):
         if other != current:
@@ -79,11 +80,11 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
         return None
     selector.load(folder / SELECTOR)
     path = _weights(folder, selector.round)
-    about, leaves = standing.read(path)
+    about, leaves = storage.read(path)
     try:
         return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise standing.broken_file(path) from error
+        raise storage.broken_file(path) from error
 
 
 def _weights(folder: Path, round: int) -> Path:

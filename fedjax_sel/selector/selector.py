@@ -1,0 +1,542 @@
+"""The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
+
+import functools
+import hashlib
+import io
+import json
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.core import files
+from fedjax_sel.core.parsing import shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.selector import standing
+from fedjax_sel.selector.standing import Account, Ask, Bill, Hooks, Name, Size, Standing, Terms
+from fedjax_sel.simulation import keys
+from fedjax_sel.simulation.availability import LARGEST
+from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies.base import Outcome, Selection, Strategy
+
+# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle. Files of earlier versions have no
+# digest and remain readable.
+
+
+ABOUT = "about"  # entry with the JSON
+DIGEST = "sha256"  # entry with the digest of all other entries
+
+
+def write(path: Path, about: dict[str, Any], tree: Any) -> None:
+    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
+    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
+    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+    entries = {name: _entry(array) for name, array in arrays.items()}
+    entries[DIGEST] = _entry(np.frombuffer(_digest(entries), np.uint8))
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, entry in entries.items():
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
+    try:
+        files.write(path, content.getvalue(), sync=True)
+    except OSError as error:
+        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
+
+
+def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
+            # `write` stores entries uncompressed; this check rejects decompression bombs.
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                raise ValueError("an entry is compressed")
+            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+        digest = entries.pop(DIGEST, None)
+        if digest is not None and _array(digest).tobytes() != _digest(entries):
+            raise ValueError("the digest does not match")
+        about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
+        return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
+    except OSError as error:
+        raise UserError(
+            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+        ) from error
+    except Exception as error:  # the parsers raise many exception types on damaged bytes
+        raise broken_file(path) from error
+
+
+def broken_file(path: Path) -> UserError:
+    """Return the error for a truncated, modified or foreign file."""
+    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
+
+
+def _digest(entries: dict[str, bytes]) -> bytes:
+    digest = hashlib.sha256()
+    for name in sorted(entries):
+        digest.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
+    return digest.digest()
+
+
+def _entry(array: np.ndarray) -> bytes:
+    content = io.BytesIO()
+    np.lib.format.write_array(content, array, allow_pickle=False)
+    return content.getvalue()
+
+
+def _array(entry: bytes) -> np.ndarray:
+    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
+
+
+def filled(like: Any, leaves: list[np.ndarray]) -> Any:
+    """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
+    old, structure = jax.tree.flatten(like)
+    if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+        raise ValueError("the arrays differ")
+    values = [
+        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+        for before, leaf in zip(old, leaves)
+    ]
+    return jax.tree.unflatten(structure, values)
+
+
+def _is_key(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
+
+
+LOSSES = ("losses_before", "losses_after")
+
+
+def required_arguments(reads: Outcome) -> tuple[str, ...]:
+    """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
+    needed = reads._asdict() | {"metrics": any(jax.tree.leaves(reads.metrics))}
+    names = ("updates", *LOSSES, "step", "seconds", "metrics", "subset_loss")
+    return tuple(name for name in names if needed[name])
+
+
+def arrange(
+    terms: Terms,
+    reads: Outcome,
+    round: int,
+    selection: Selection,
+    reported: Iterable[Name] | None,
+    broken: Iterable[Name],
+    values: dict[str, Any],
+) -> tuple[Selection, dict[str, Any]]:
+    """Return the cohort with a mask of the clients that reported, and the fields of the Outcome, [K, ...].
+
+    The fields are `finite` and the ones that are True in `reads`, an Outcome of Booleans. `values` are the other
+    arguments of `Selector.update` by name; None for a missing one.
+    """
+    cohort = terms.clients.named(selection.ids[selection.mask])
+    places = terms.clients.places("update: reported", cohort if reported is None else reported)
+    who = terms.clients.named(places)
+    wrong = terms.clients.mask("update: broken", broken)
+    chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
+    for place in (*places, *np.flatnonzero(wrong)):
+        if int(place) not in chosen:
+            name = terms.clients.names[place]
+            raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
+    if not set(np.flatnonzero(wrong)) <= set(places):
+        raise UserError("update: broken names a client that is not in `reported`; leave it out")
+    required = required_arguments(reads)
+    for name in required:
+        if values[name] is None:
+            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
+    seats = np.array([chosen[int(place)] for place in places], int)
+
+    def in_places(rows: np.ndarray) -> np.ndarray:
+        table = np.zeros((terms.num_places, *rows.shape[1:]), rows.dtype)
+        table[seats] = rows
+        return table
+
+    fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
+    for name in (name for name in LOSSES if getattr(reads, name)):
+        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who)
+        fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
+    if reads.path_lengths and values["path_lengths"] is not None:
+        rows = standing.answer_rows("update: path_lengths", values["path_lengths"], (len(who),), who)
+        if not (rows > 0).all():
+            raise UserError(
+                "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
+            )
+        fields["path_lengths"] = in_places(rows)
+    if reads.seconds:
+        rows = standing.answer_rows("update: seconds", values["seconds"], (len(who),), who)
+        fields["seconds"] = in_places(standing.nonnegative("update: seconds", rows, who))
+    if reads.updates:
+        rows = standing.answer_tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
+        fields["updates"] = jax.tree.map(in_places, rows)
+    if reads.step:
+        fields["step"] = standing.answer_tree("update: step", values["step"], terms.counts.num_params, None)
+    params = terms.model.params
+    for name, axes in (("updates", 1), ("step", 0)):
+        if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
+            raise UserError(f"update: {name} does not have the same arrays as params; pass the same pytree")
+    if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
+        raise UserError(
+            "update: step does not have the same arrays as updates; pass the same pytree without the first axis"
+        )
+    if reads.metrics is not None:
+        given = values["metrics"] if "metrics" in required else ({}, {})
+        fields["metrics"] = standing.answer_metrics(given, reads.metrics)
+    return selection._replace(mask=in_places(np.ones((len(who),), bool))), fields
+
+
+def _form(tree: Any, axes: int) -> Any:
+    """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [leaf.shape[axes:] for leaf in leaves]
+
+
+_Call = TypeVar("_Call", bound=Callable[..., Any])
+
+
+def _one_at_a_time(call: _Call) -> _Call:
+    """Serialize calls from several threads."""
+
+    @functools.wraps(call)
+    def locked(self: "Selector", *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return call(self, *args, **kwargs)
+
+    return locked  # pyright: ignore[reportReturnType]
+
+
+class Selector:
+    """A selection strategy for your own server loop.
+
+    Invalid input raises `UserError` with a one-line message and leaves the Selector unchanged. The methods are
+    thread-safe.
+    """
+
+    def __init__(
+        self,
+        strategy: str | Strategy,
+        num_clients: int,
+        num_selected: int,
+        num_rounds: int,
+        *,
+        sizes: Sequence[int] | Mapping[Name, int] | np.ndarray,
+        all_sizes: Sequence[int] | Mapping[Name, int] | np.ndarray | None = None,
+        num_params: int | None = None,
+        num_classes: int | None = None,
+        profile_size: int | None = None,
+        seed: int = 0,
+        clients: Sequence[Name] | None = None,
+        params: Any = None,
+        output_layer: tuple[Any, Any] | None = None,
+        has_clock: bool = False,
+    ):
+        """Initialize the strategy before the first round.
+
+        Args:
+            strategy: a name, a name with parameters such as "pow_d[num_candidates=8]", or a `Strategy`.
+            num_clients: number of clients, N.
+            num_selected: cohort size, K; for a strategy whose cohort size is random, its mean.
+            num_rounds: number of rounds, T.
+            sizes: training examples per client, integers [N] in the order of `clients`, or a mapping from name.
+            all_sizes: training and held-out examples per client, as `sizes`; None: no client holds examples out.
+            num_params: number of trained weights, P; required if the strategy reads gradients, updates or steps.
+            num_classes: number of classes, C; required if the strategy reads label histograms.
+            profile_size: number of floats per profile, Q; required if the strategy reads profiles.
+            seed: seed of all random draws, as `--seeds` of a run.
+            clients: N hashable client names; None: 0 to N - 1.
+            params: the trained weights, or a pytree of their shapes; determines `num_params`. Required if the strategy
+                reads parts of the updates, such as the output layer's. None: `env.params` is None.
+            output_layer: paths in `params` of the weight and the bias (or None) of the layer that returns the logits,
+                such as (("Dense_1", "kernel"), ("Dense_1", "bias")). None: `env.output_layer` is None.
+            has_clock: whether the server measures durations, as `env.has_clock`; required if the strategy requests the
+                fact `seconds`.
+
+        Raises:
+            UserError: an argument is invalid, or the strategy breaks its contract.
+        """
+        self._terms = standing.make_terms(
+            strategy,
+            Size(num_clients, num_selected, num_rounds),
+            sizes=sizes,
+            all_sizes=all_sizes,
+            lengths={"num_params": num_params, "num_classes": num_classes, "profile_size": profile_size},
+            seed=seed,
+            clients=clients,
+            params=params,
+            output_layer=output_layer,
+            has_clock=has_clock,
+        )
+        self._strategy, self._clients = self._terms.strategy, self._terms.clients
+        self._hooks = Hooks(self._terms)
+        state, info = self._hooks.init()
+        self._reads = self._hooks.outcome_reads(state, info)
+        if (self._reads.updates or self._reads.step) and num_params is None and params is None:
+            raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
+        silent = np.zeros((num_clients,), bool)
+        now = Standing("start", 0, state, info, Account((), silent), None, silent)
+        self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
+        self._lock = threading.Lock()
+
+    @property
+    def round(self) -> int:
+        """Current round, from 0; `num_rounds` after the last one."""
+        return self._now.round
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds, T."""
+        return self._terms.size.num_rounds
+
+    @property
+    def num_selected(self) -> int:
+        """Cohort size, K."""
+        return self._terms.size.num_selected
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names of the arguments that `update` requires besides `reported`."""
+        return required_arguments(self._reads)
+
+    @_one_at_a_time
+    def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
+        """Return the facts that are due now; () if the server can select the cohort or close the round.
+
+        Before the first round, every client is queried, available or not. In each round, the available clients are
+        queried first, then the strategy's candidates among them. After `select`, the cohort is queried about the model
+        that it trains from (for `training_loss`: during training). Repeated calls return the same facts until `tell`.
+
+        Args:
+            available: names of the clients that are available in this round. The set is final after the first `tell` or
+                `select` of the round, or after candidates are drawn. None: the set of an earlier call, or all clients.
+        """
+        now = self._now
+        self._not_over("asks", now)
+        if available is not None and now.phase != "start":
+            reachable = self._clients.mask("asks: available", available)
+            final = now.phase != "all" or bool(now.answered)
+            if not final:
+                now = now._replace(reachable=reachable)
+            elif (reachable != (True if now.reachable is None else now.reachable)).any():
+                raise UserError(
+                    f"asks: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
+                )
+        if now.phase == "all" and not self._due(now):
+            observed = self._observed(now)
+            now = now if observed.candidates is None else observed  # without candidates, `available` stays open
+        self._now = now
+        return self._due(now)
+
+    @_one_at_a_time
+    def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
+        """Return the cohort of each probe if a `loss_change` is due, else ().
+
+        Cohorts are drawn uniformly from the available clients, with the simulator's keys. A probe's cohort trains from
+        the round's model. All clients then evaluate the mean of its trained models, which is discarded afterwards.
+        """
+        terms, now = self._terms, self._now
+        available = now.available()
+        reachable = None if available is None else jnp.asarray(available)
+        stream = keys.streams(keys.roots([terms.seed], {})).facts[0]
+        drawn = []
+        for number in range(sum(ask.shape[0] for ask in self._due(now) if ask.kind == "loss_change")):
+            key = jax.random.fold_in(keys.of_probe(stream, jnp.int32(now.round), number), keys.INITIALISATION)
+            ids = np.asarray(sampling.uniform_without_replacement(key, *terms.size[:2], reachable))
+            drawn.append(self._clients.named(ids if available is None else ids[available[ids]]))
+        return tuple(drawn)
+
+    @_one_at_a_time
+    def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
+        """Record the clients' answers to one `Ask`. Call it once per `Ask`.
+
+        Queried clients that are missing from `ids` did not answer. They count as unavailable for the rest of the round
+        and are not selected. Before the first round and in the cohort, a missing answer only leaves the fact unknown or
+        at its previous value.
+
+        Args:
+            kind: kind of the fact, as in the `Ask`.
+            ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
+            values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`.
+        """
+        after = standing.record(self._terms, self._now, kind, ids, values)
+        if after.phase == "start" and not self._due(after):
+            after = self._started(after)
+        self._now = after
+
+    @_one_at_a_time
+    def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
+        """Select the cohort of the round.
+
+        Args:
+            available: names of the clients that are available now. A client is never selected if it was unavailable
+                when the round opened or left a query unanswered. None: the set passed to `asks`, or all clients.
+
+        Returns:
+            Names of the cohort, at most K, and its aggregation weights, float32; None if the strategy leaves them to
+            the server. The cohort has fewer than K clients if candidates did not answer, or if the strategy draws with
+            replacement. If the strategy's cohort size is random, the cohort may be larger than K, or empty, and the
+            weights sum to one only on average: add the weighted updates without dividing by the sum.
+
+        Raises:
+            UserError: a fact is still due, a name is unknown, or fewer than K clients are available.
+        """
+        now = self._now
+        self._not_over("select", now)
+        if now.phase == "cohort":
+            raise UserError(f"select: round {now.round + 1} already has its cohort; call `update` first")
+        named = None if available is None else self._clients.mask("select: available", available)
+        if named is not None and now.phase == "all" and not now.answered and now.reachable is None:
+            now = now._replace(reachable=named)
+        if now.phase == "all" and not self._due(now):
+            now = self._observed(now)
+        if due := self._due(now):
+            raise UserError(
+                f"select: {' and '.join(repr(ask.kind) for ask in due)} is due but was not reported; call `asks`, then "
+                "`tell`, with empty `ids` if no client answered"
+            )
+        reachable = now.available()
+        if named is not None:
+            reachable = named if reachable is None else reachable & named
+        count = self._terms.size.num_clients if reachable is None else int(reachable.sum())
+        if count < self._terms.size.num_selected:
+            raise UserError(
+                f"select: {count} of {self._terms.size.num_clients} clients are available, fewer than num_selected="
+                f"{self._terms.size.num_selected}; wait for more clients, or make a Selector with smaller cohorts"
+            )
+        answer = self._hooks.select(now.state, now.info, now.round, reachable)
+        self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
+        if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
+            raise UserError(f"strategy {self._strategy.name!r} returns a weight that is not finite; fix its `select`")
+        if reachable is not None:
+            answer = answer._replace(mask=answer.mask & reachable[answer.ids])
+        received = np.array(now.account.received)
+        received[answer.ids[answer.mask]] = True
+        self._now = now._replace(
+            phase="cohort", answered=(), selection=answer, account=now.account._replace(received=received)
+        )
+        names = self._clients.named(answer.ids[answer.mask])
+        return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
+
+    @_one_at_a_time
+    def update(
+        self,
+        reported: Iterable[Name] | None = None,
+        *,
+        updates: Any = None,
+        losses_before: Any = None,
+        losses_after: Any = None,
+        path_lengths: Any = None,
+        seconds: Any = None,
+        step: Any = None,
+        metrics: Any = None,
+        subset_loss: Callable[[tuple[Name, ...]], float] | None = None,
+        broken: Iterable[Name] = (),
+    ) -> None:
+        """Close the round: update the strategy's state from the cohort's reports and open the next round.
+
+        Arguments outside `reads` are optional; they are neither checked nor billed.
+
+        Args:
+            reported: names of the M cohort clients that sent an update; None: the whole cohort, as `select` returns it.
+            updates: model updates w_k - w in the order of `reported`, a pytree with leaves [M, ...].
+            losses_before: per-client losses of the received model, [M], nats.
+            losses_after: per-client losses after local training, [M], nats.
+            path_lengths: learning rate times local steps, per client, [M]; None: 1, so that GPFL reads an update as a
+                gradient.
+            seconds: durations from the dispatch of the model to the client's report, [M]; needs `has_clock`.
+            step: change of the global model in this round, a pytree as `updates` without the leading axis.
+            metrics: the server's evaluations before and after the round, each an `Evaluation` or a mapping with the
+                fields that the strategy reads among `correct`, `accuracy` and `loss`.
+            subset_loss: function from names of reporting clients to the loss of their average model on the server's
+                data, nats, averaged with the aggregation weights; for no names, the loss of the round's model.
+            broken: names in `reported` whose update is not finite.
+        """
+        now = self._now
+        self._not_over("update", now)
+        selection = now.selection
+        if now.phase != "cohort" or selection is None:
+            raise UserError(f"update: round {now.round + 1} has no cohort yet; call `select` first")
+        if due := self._due(now):
+            raise UserError(
+                f"update: the cohort's {' and '.join(repr(ask.kind) for ask in due)} was not reported; call `tell`, "
+                "with empty `ids` if no client answered"
+            )
+        values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
+        values |= {"path_lengths": path_lengths, "seconds": seconds, "metrics": metrics, "subset_loss": subset_loss}
+        heard, fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+
+        def loss_of(members: np.ndarray) -> float:
+            assert subset_loss is not None
+            names = self._clients.named(selection.ids[members & heard.mask & fields["finite"]])
+            loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
+            return float(np.clip(loss, -LARGEST, LARGEST))
+
+        state, info = self._hooks.learn(now.state, now.info, now.round, heard, fields, loss_of)
+        self._now = Standing(
+            phase="all",
+            round=now.round + 1,
+            state=state,
+            info=info,
+            account=now.account.closed(int(heard.mask.sum()), sum(name in fields for name in LOSSES)),
+            reachable=None,
+            silent=np.zeros_like(now.silent),
+        )
+
+    def bill(self) -> Bill:
+        """Return the communication so far, per round and in total, at the catalogue's prices."""
+        return self._now.account.bill()
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Save the state to a file, from which `load` resumes exactly."""
+        now = self._now
+        write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
+
+    @_one_at_a_time
+    def load(self, path: str | os.PathLike) -> None:
+        """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
+        path = Path(path)
+        about, leaves = read(path)
+        saved, own = about.get("selector", {}), self._terms.identity()
+        if saved != own:
+            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
+            raise UserError(
+                f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
+            )
+        try:
+            arrays = filled(self._now.arrays(), leaves)
+            self._now = standing.restored(about["standing"], arrays)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise broken_file(path) from error
+
+    def _due(self, now: Standing) -> tuple[Ask, ...]:
+        return standing.due(self._terms, now)
+
+    def _started(self, now: Standing) -> Standing:
+        return now._replace(phase="all", answered=(), state=self._hooks.prepare(now.state, now.info))
+
+    def _observed(self, now: Standing) -> Standing:
+        """Return the state after the answers of all clients."""
+        state, named = self._hooks.observe(now.state, now.info, now.round, now.available())
+        if named is not None:
+            self._check_names("candidates", named, np.ones(named.shape, bool))
+            reachable = now.available()
+            named = named if reachable is None else named[reachable[named]]
+        return now._replace(phase="candidates", answered=(), state=state, candidates=named)
+
+    def _check_names(self, what: str, ids: np.ndarray, mask: np.ndarray) -> None:
+        n, chosen = self._terms.size.num_clients, ids[mask]
+        if ((ids < 0) | (ids >= n)).any() or len(np.unique(chosen)) != len(chosen):
+            raise UserError(
+                f"strategy {self._strategy.name!r} returns {what} {ids.tolist()}, with duplicates or IDs outside 0 to "
+                f"{n - 1}; fix the strategy"
+            )
+
+    def _not_over(self, what: str, now: Standing) -> None:
+        if now.round == self._terms.size.num_rounds:
+            raise UserError(f"{what}: all {now.round} rounds are over; make a Selector with a larger num_rounds")

@@ -17,7 +17,7 @@ from unittest import mock
 
 import fedjax_sel
 from fedjax_sel import Experiment, statistics, strategies
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.simulation import queries
 
 LAST, SHARE = 10, 0.7

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fedjax_sel.data import Dataset
     from fedjax_sel.experiment import Experiment
     from fedjax_sel.reporting.compared import ComparisonResult
-    from fedjax_sel.runs.records import Result
+    from fedjax_sel.runs.run_files import Result
     from fedjax_sel.selector import Selector
     from fedjax_sel.strategies.base import Strategy
     from fedjax_sel.training.optimizers import FederatedOptimizer
@@ -73,7 +73,7 @@ def run(
     from fedjax_sel import devices, logs
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import interruption
+    from fedjax_sel.runs import terminal
     from fedjax_sel.runs.experiment import run_experiment
     from fedjax_sel.runs.reading import with_model
 
@@ -83,11 +83,11 @@ def run(
     if log and folder is None:
         raise UserError("log: loggers write beside the run folder; give out= as well")
     watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and devices.is_first() else ()))
-    with interruption.with_result():
+    with terminal.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
     if folder is not None and devices.is_first():
         plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
-    interruption.end_script(result, result.stopped_by, progress)
+    terminal.end_script(result, result.stopped_by, progress)
     return result
 
 
@@ -127,12 +127,12 @@ def run_comparison(
         SystemExit: SIGTERM ended the runs (code 143), or the terminal was closed (code 129).
     """
     from fedjax_sel.reporting import compared
-    from fedjax_sel.runs import interruption
+    from fedjax_sel.runs import terminal
 
-    with interruption.with_result():
+    with terminal.with_result():
         found = compared.of_settings(algos, settings, out, optimizers, callbacks, log, progress, selection_timing)
     if found.stopped:
-        interruption.end_script(found, found.stopped_by or signal.SIGINT, progress)
+        terminal.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found
 
 
@@ -207,7 +207,7 @@ def availability_table(experiment: "Experiment | Config", seed: int = 0) -> "np.
 # Imported on first use: these need JAX or NumPy, which `--help` and a configuration do not.
 _LATE = {
     "ComparisonResult": "reporting.compared", "Dataset": "data", "Experiment": "experiment",
-    "Result": "runs.records", "Selector": "selector",
+    "Result": "runs.run_files", "Selector": "selector",
 }  # fmt: skip
 
 

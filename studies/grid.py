@@ -16,7 +16,7 @@ import jax
 from fedjax_sel import Config, DamagedRunError, Experiment, NonFiniteUpdateError, Result, UserError, devices
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
-from fedjax_sel.runs.interruption import Interruption
+from fedjax_sel.runs.terminal import Interruption
 
 Enough = Callable[[Result], bool]
 """A monotone predicate: True once the rounds so far suffice, and True for every longer result."""

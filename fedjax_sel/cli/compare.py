@@ -108,7 +108,7 @@ def compare(
     """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
     from fedjax_sel.reporting import compared
-    from fedjax_sel.runs.interruption import exit_code
+    from fedjax_sel.runs.terminal import exit_code
 
     logs.make(log, out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)

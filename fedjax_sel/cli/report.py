@@ -13,7 +13,7 @@ from fedjax_sel.core.parsing import cell
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedjax_sel.runs.records import Result
+    from fedjax_sel.runs.run_files import Result
 
 DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
 one page with all details."""

@@ -14,7 +14,7 @@ from fedjax_sel.config import Config, validate
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
-    from fedjax_sel.runs.records import Result
+    from fedjax_sel.runs.run_files import Result
     from fedjax_sel.simulation.run import Program
 
 DESCRIPTION = "Trains a federated model with a client-selection strategy, all seeds at once."
@@ -68,7 +68,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     from fedjax_sel import devices, logs
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import experiment, folder, interruption, resume, run_files
+    from fedjax_sel.runs import experiment, folder, resume, run_files, terminal
 
     experiment.start_jax(config)
     out = Path(config.run.out) if config.run.out else folder.default_path(config)
@@ -98,9 +98,9 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
         if result.finished:
             print(f"Written to {out} (curves.png, metrics.csv, ...)")
         else:
-            then = interruption.resume_advice(config.run, out)
+            then = terminal.resume_advice(config.run, out)
             print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
-    return 0 if result.finished else interruption.exit_code(result.stopped_by)
+    return 0 if result.finished else terminal.exit_code(result.stopped_by)
 
 
 def dry_run(config: Config) -> None:
@@ -113,7 +113,7 @@ def dry_run(config: Config) -> None:
     from fedjax_sel.core import jax_settings
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import folder, progress
+    from fedjax_sel.runs import folder, terminal
     from fedjax_sel.simulation import layout, run
     from fedjax_sel.simulation.state import BYTES_PER_FLOAT
     from fedjax_sel.training import schedule
@@ -149,7 +149,7 @@ def dry_run(config: Config) -> None:
         f"--mesh {','.join(f'{axis}={size}' for axis, size in plan.mesh.shape.items())}",
         "memory": f"about {peak_bytes / 1e6:,.0f} MB per device",
         "time": f"about {_duration(seconds)}: {compile_seconds:.1f} s of compilation, then "
-        + progress.rate(program.length * at_once / chunk_seconds),
+        + terminal.rate(program.length * at_once / chunk_seconds),
         "output": str(config.run.out or folder.default_path(config)),
     }
     for name, text in lines.items():

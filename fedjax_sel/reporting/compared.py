@@ -18,7 +18,7 @@ from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots, verdict
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import run_files, sweep
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import Job, make_jobs
 
 if TYPE_CHECKING:

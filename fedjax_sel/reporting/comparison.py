@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_sel import metrics, statistics
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import conditions
 from fedjax_sel.statistics import Comparison
 

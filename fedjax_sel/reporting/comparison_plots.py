@@ -13,7 +13,7 @@ from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread, has_clock
 from fedjax_sel.reporting.plots import SCREEN, Look, Style, save, styles_of
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 
 # Small multiples, one panel per strategy, because many bands on one axis hide each other. Each panel highlights one
 # strategy's line and band in front of the baseline's line and the faint lines of all others. Panels share their axes.

@@ -12,7 +12,7 @@ from fedjax_sel import metrics
 from fedjax_sel.config import VALUE, Config, is_value
 from fedjax_sel.core import files, parsing
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 
 COLORS = (
     "#7F7F7F", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9",

@@ -9,7 +9,7 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.reporting import comparison
 from fedjax_sel.reporting.comparison import Pair, Row, Spread, short
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.statistics import BETTER, WORSE, least_pairs
 
 SEEDS = 10

@@ -23,11 +23,9 @@ from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, folder, reading, records, resume, run_files
-from fedjax_sel.runs.interruption import Interruption, resume_advice
-from fedjax_sel.runs.progress import Reporter
-from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import Digests, Manifest
+from fedjax_sel.runs import checkpoint, folder, reading, resume, run_files
+from fedjax_sel.runs.run_files import Digests, Manifest, Result
+from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
 from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
@@ -391,10 +389,10 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
                 run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
         if not (out / run_files.PARAMS).exists():
             checkpoint.restore(out)
-        return records.to_plain(done)
+        return run_files.to_plain(done)
 
     plain = devices.on_first(look)
-    return None if plain is None else records.from_plain(plain)
+    return None if plain is None else run_files.from_plain(plain)
 
 
 def _open(

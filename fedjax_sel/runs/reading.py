@@ -22,8 +22,7 @@ from fedjax_sel.experiment import VALUE, Experiment, checking, experiment_of, is
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
-from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest
+from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS

@@ -14,9 +14,8 @@ from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.runs import checkpoint, folder, reading, records, run_files
-from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import DamagedError, Manifest
+from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs.run_files import DamagedError, Manifest, Result
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.base import Strategy
@@ -183,11 +182,11 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
 
 def to_plain(start: Start) -> dict[str, Any]:
     """Return a start as values that can be sent to other hosts."""
-    earlier = None if start.earlier is None else records.to_plain(start.earlier)
+    earlier = None if start.earlier is None else run_files.to_plain(start.earlier)
     return {**start._asdict(), "earlier": earlier}
 
 
 def from_plain(plain: dict[str, Any]) -> Start:
     """Return the start from the values of `to_plain`."""
     earlier = plain["earlier"]
-    return Start(**{**plain, "earlier": None if earlier is None else records.from_plain(earlier)})
+    return Start(**{**plain, "earlier": None if earlier is None else run_files.from_plain(earlier)})

@@ -1,21 +1,255 @@
-"""Files of a run folder: names, digests, and the rows of metrics.csv."""
+"""Results of a run, and the files of its folder: names, manifests, and the rows of metrics.csv."""
 
 import contextlib
+import copy
 import csv
+import dataclasses
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
+from fedjax_sel import metrics, tasks
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs.records import CLOCK, STEADY_CLOCK, Result
+from fedjax_sel.models import Model, Weights
 from fedjax_sel.simulation.state import Ledger
+
+if TYPE_CHECKING:
+    import pandas  # pyright: ignore[reportMissingImports]
+
+
+CLOCK, STEADY_CLOCK = "elapsed_seconds", "round_seconds"
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A run's results. Arrays have leading axes [seeds, rounds]; NaN marks missing measurements.
+
+    Attributes:
+        config: the resolved configuration.
+        data_source: the origin of the data, with a note if they are not the official ones.
+        seeds: the replicates, in the order of the first axis.
+        measured: arrays [seeds, rounds] by column. The first is the task's measure on the test set, which targets and
+            curves use, e.g. `test_accuracy` for classification. Next are `test_loss` (nats), and `train_accuracy` and
+            `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of the
+            worst tenth of clients. `gini_accuracy` and `jain_accuracy` are the Gini and Jain indices of the clients'
+            training accuracies. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
+            15), NaN without reports. The task's other test measures follow. With `--timing`, the last column is
+            `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
+            `result.test_accuracy`.
+        cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
+            random has more than K slots.
+        ledger: communication and computation counts.
+        elapsed_seconds: wall-clock seconds since the first round, [rounds], without the rounds a killed process lost.
+        stopped_by: the number of the signal that stopped the run; 0 if none did. A run whose signal arrived during
+            its last chunk is still finished.
+        round_seconds: wall-clock seconds of each round, [rounds]; NaN if unknown, and in the first chunk of a process,
+            which includes compilation.
+        higher_is_better: whether larger values of the first measure are better.
+        weights: weights of the final models, leading axis [seeds]; None if they are not loaded.
+        model: the network, for `model.apply(weights of one seed, inputs, None).prediction`; None if it is not loaded,
+            or if the result comes from another process.
+    """
+
+    config: Config
+    data_source: str
+    seeds: tuple[int, ...]
+    measured: dict[str, np.ndarray]
+    cohorts: np.ndarray
+    ledger: Ledger
+    elapsed_seconds: np.ndarray
+    stopped_by: int = 0
+    round_seconds: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    higher_is_better: bool = True
+    weights: Weights | None = dataclasses.field(default=None, repr=False)
+    model: Model | None = dataclasses.field(default=None, repr=False)
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        """Return the column of this name from `measured`."""
+        measured = {} if name.startswith("__") else self.__dict__.get("measured", {})
+        if name not in measured:
+            raise AttributeError(f"a result has no {name!r}; its measures are {', '.join(measured)}")
+        return measured[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Omit the network, whose functions cannot be pickled."""
+        return {**self.__dict__, "model": None}
+
+    def __copy__(self) -> "Result":
+        """Return a copy that shares the network, which `__getstate__` would omit."""
+        return dataclasses.replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Result":
+        """Return a copy with copied arrays and the same network, which has no state."""
+        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "model"}
+        return dataclasses.replace(self, **copy.deepcopy(fields, memo))
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        """The trained weights of the final models, in the module's pytree, leading axis [seeds].
+
+        A model from `models.from_functions` has the pytree of its `init`.
+        """
+        if self.weights is None:
+            raise UserError(
+                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+                'and with weights="latest" from the newest checkpoint'
+            )
+        return self.weights.trained
+
+    def weights_of(self, seed: int) -> Weights:
+        """Return the final weights of one of the `seeds`, in the form that `model.apply` expects."""
+        if self.weights is None or seed not in self.seeds:
+            raise UserError(
+                f"weights_of({seed}): no weights; the seeds with weights are {', '.join(map(str, self.seeds))}"
+            )
+        place = self.seeds.index(seed)
+        return jax.tree.map(lambda leaf: leaf[place], self.weights)
+
+    @property
+    def selection_counts(self) -> np.ndarray:
+        """Number of rounds in which each client trained, int [seeds, N]."""
+        return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed."""
+        seeds, rounds = len(self.seeds), self.num_rounds
+        columns = {
+            "seed": np.tile(self.seeds, rounds),
+            "round": np.repeat(np.arange(1, rounds + 1), seeds),
+            **{name: np.ravel(values.T) for name, values in self.measured.items()},
+            **{name: np.ravel(values.T) for name, values in self.ledger._asdict().items()},
+            CLOCK: np.repeat(self.elapsed_seconds, seeds),
+            STEADY_CLOCK: np.repeat(self.round_seconds, seeds),
+        }
+        return files.pandas().DataFrame(columns)
+
+    @property
+    def test_measure(self) -> str:
+        """The column that targets and curves use."""
+        return next(iter(self.measured))
+
+    @property
+    def measure_in_words(self) -> str:
+        """The name of the measure that targets and curves use, e.g. "accuracy"."""
+        return self.test_measure.removeprefix("test_").replace("_", " ")
+
+    @property
+    def target_in_words(self) -> str:
+        """The configuration's target, e.g. "62% test accuracy"; empty without one."""
+        target = self.config.run.target_accuracy
+        if target is None:
+            return ""
+        share = f"{100 * target:.4g}%" if self.measure_in_words == "accuracy" else f"{target:.4g}"
+        return f"{share} test {self.measure_in_words}"
+
+    def rounds_to_target(self, target: float) -> np.ndarray:
+        """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN if none does."""
+        return metrics.rounds_to_target(self.measured[self.test_measure], target, self.higher_is_better)
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether the run simulates time, so that `seconds` is one of the measures."""
+        return tasks.SECONDS in self.measured
+
+    @property
+    def seconds_spent(self) -> np.ndarray:
+        """Simulated seconds from the start to the end of each round, float64 [seeds, rounds]."""
+        return np.cumsum(self.measured[tasks.SECONDS], axis=1, dtype=np.float64)
+
+    def seconds_to_target(self, target: float) -> np.ndarray:
+        """Return the simulated seconds until a target is reached, float [seeds]; NaN if no round reaches it."""
+        return metrics.amount_at_round(self.measured[tasks.SECONDS], self.rounds_to_target(target))
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of completed rounds."""
+        return self.cohorts.shape[1]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all rounds of the configuration were run."""
+        return self.num_rounds == self.config.run.rounds
+
+    @property
+    def seed_rounds_per_second(self) -> float:
+        """The speed without compilation, but with evaluations and checkpoints; NaN if each process ran one chunk."""
+        timed = ~np.isnan(self.round_seconds)
+        return len(self.seeds) * int(timed.sum()) / float(self.round_seconds[timed].sum()) if timed.any() else np.nan
+
+    @property
+    def compilation_seconds(self) -> float:
+        """The compilation time in seconds: the total time minus that of all rounds at `seed_rounds_per_second`.
+
+        NaN if the speed is unknown.
+        """
+        timed = ~np.isnan(self.round_seconds)
+        at_full_speed = len(self.seeds) * self.num_rounds / self.seed_rounds_per_second
+        return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if timed.any() else np.nan
+
+    def final_over_clients(self) -> dict[str, np.ndarray]:
+        """Return the last measured worst decile, Gini index and Jain index of the clients, [seeds], by name in words.
+
+        Runs of earlier versions have no indices.
+        """
+        name, words = self.test_measure.removeprefix("test_"), self.measure_in_words
+        columns = {f"worst-decile {words}": f"worst_decile_{name}"}
+        columns |= {f"Gini index of client {words}": f"gini_{name}", f"Jain index of client {words}": f"jain_{name}"}
+        found = {text: self.measured[column] for text, column in columns.items() if column in self.measured}
+        return {text: metrics.last_measured(values) for text, values in found.items()}
+
+    def selection_fairness(self) -> dict[str, np.ndarray]:
+        """Return the Gini index and Jain index of the selection counts, and the participation gap, [seeds], by name."""
+        counts = self.selection_counts
+        return {
+            "Gini index of selections": np.asarray(metrics.gini_index(counts)),
+            "Jain index of selections": np.asarray(metrics.jain_index(counts)),
+            "participation gap": metrics.participation_gap(counts, self.num_rounds),
+        }
+
+    def summary(self) -> list[tuple[str, np.ndarray]]:
+        """Return the rows of the summary table: a name and one value per seed."""
+        rows = []
+        if not self.finished:
+            rows.append((f"rounds of {self.config.run.rounds}", np.full(len(self.seeds), self.num_rounds)))
+        test, _, train, *_ = self.measured
+        words = self.measure_in_words
+        rows.append((f"final test {words}", metrics.last_measured(self.measured[test])))
+        if not np.isnan(self.measured[train]).all():
+            rows.append((f"final training {words}", metrics.last_measured(self.measured[train])))
+            rows += [(f"final {name}", value) for name, value in self.final_over_clients().items()]
+        if (target := self.config.run.target_accuracy) is not None:
+            rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
+            if self.has_clock:
+                rows.append((f"seconds to {self.target_in_words}", self.seconds_to_target(target)))
+        if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
+            rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
+        rows += self.selection_fairness().items()
+        rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / 1e6))
+        rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
+        if self.has_clock:
+            rows.append(("simulated seconds", self.seconds_spent[:, -1]))
+        return rows
+
+
+def to_plain(result: Result) -> dict[str, Any]:
+    """Return a Result as nested dictionaries of plain values and arrays."""
+    names = {field.name for field in dataclasses.fields(result)} - {"model", "weights"}
+    plain = {name: getattr(result, name) for name in names}
+    return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
+
+
+def from_plain(plain: dict[str, Any]) -> Result:
+    """Return the Result from the values of `to_plain`."""
+    parsed = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
+    return Result(**{**plain, **parsed, "seeds": tuple(plain["seeds"])})
 
 
 @contextlib.contextmanager

@@ -21,9 +21,8 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.reading import with_this_model
-from fedjax_sel.runs.records import Result
 from fedjax_sel.runs.resume import edited_plugins
-from fedjax_sel.runs.run_files import Digests
+from fedjax_sel.runs.run_files import Digests, Result
 from fedjax_sel.simulation import selection_cost
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.training.optimizers import FederatedOptimizer

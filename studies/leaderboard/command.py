@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         flag = "--" + idle[0].replace("_", "-")
         raise UserError(f"{flag}: has no effect with --pages, which runs nothing; remove it")
     chosen = grids.chosen(flags.parts)
-    from fedjax_sel.runs.interruption import exit_code
+    from fedjax_sel.runs.terminal import exit_code
     from studies.leaderboard import pages, running
 
     scale = grid_flags.scale_of(flags)

@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if not flags.entries:
         raise UserError("missing ENTRY; --list shows all tables and figures")
-    from fedjax_sel.runs.interruption import exit_code
+    from fedjax_sel.runs.terminal import exit_code
     from studies.papers.entry import Part
     from studies.papers.study import Folders
 

@@ -25,7 +25,7 @@ from fedjax_sel.experiment import Experiment, experiment_of, problem
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.simulation.state import Ledger
 
 QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]

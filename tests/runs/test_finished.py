@@ -12,7 +12,7 @@ from fedjax_sel import Config, UserError, data
 from fedjax_sel.cli import command_line, compare, report, train
 from fedjax_sel.data import cache, download
 from fedjax_sel.runs import checkpoint, experiment, reading
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 
 SMALL = Config().replace(
     algo="random", num_clients=12, num_selected=3, local_epochs=1, rounds=5, chunk=2, seeds="3 1", checkpoint_every=2,

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 import fedjax_sel
-from fedjax_sel.runs.interruption import Interruption, exit_code, resume_advice
+from fedjax_sel.runs.terminal import Interruption, exit_code, resume_advice
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     algo="random", num_clients=10, num_selected=2, local_steps=1, rounds=6, chunk=1

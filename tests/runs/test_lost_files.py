@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, UserError
 from fedjax_sel.core.files import FolderLock
-from fedjax_sel.runs import checkpoint, experiment, folder, reading, records, run_files
+from fedjax_sel.runs import checkpoint, experiment, folder, reading, run_files
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -120,7 +120,7 @@ def part(result, first, last):
     """Rounds of a result."""
     measured = {name: values[:, first:last] for name, values in result.measured.items()}
     ledger = type(result.ledger)(*(column[:, first:last] for column in result.ledger))
-    return records.dataclasses.replace(
+    return run_files.dataclasses.replace(
         result,
         measured=measured,
         cohorts=result.cohorts[:, first:last],

@@ -9,8 +9,8 @@ import pytest
 import rich.console
 
 import fedjax_sel
-from fedjax_sel.runs import progress
-from fedjax_sel.runs.progress import Reporter
+from fedjax_sel.runs import terminal
+from fedjax_sel.runs.terminal import Reporter
 
 IPython = pytest.importorskip("IPython")
 
@@ -45,7 +45,7 @@ def cell(monkeypatch):
     """A cell of a notebook, as far as Reporter can tell."""
     shown = Cell()
     monkeypatch.setattr(rich.console, "_is_jupyter", lambda: True)
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(terminal, "SECONDS_BETWEEN", 0.0)
     monkeypatch.setattr(IPython.display, "display", shown.display)
     return shown
 

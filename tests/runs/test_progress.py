@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from fedjax_sel.runs import progress
+from fedjax_sel.runs import terminal
 
 
 @pytest.mark.parametrize(
@@ -14,7 +14,7 @@ from fedjax_sel.runs import progress
 )
 def test_a_slow_run_says_how_long_a_round_takes(speed, words):
     """ "0.2 seed-rounds/s" is as true of four seconds a round as of six."""
-    assert progress.rate(speed) == words
+    assert terminal.rate(speed) == words
 
 
 @pytest.mark.parametrize(
@@ -22,22 +22,22 @@ def test_a_slow_run_says_how_long_a_round_takes(speed, words):
     [(0.4, "0:00 left"), (95, "1:35 left"), (3599.9, "59:59 left"), (3600, "1:00:00 left"), (36_061, "10:01:01 left")],
 )
 def test_what_is_left_is_read_as_a_clock(seconds, words):
-    assert progress.until_done(seconds) == words
+    assert terminal.until_done(seconds) == words
 
 
 def test_the_time_left_includes_the_runs_that_follow():
     """Two more runs of ten rounds and two seeds, each with a first chunk that takes as long as this run's."""
-    reporter = progress.Reporter(10, 2, 0.0, shown=False, further=[20, 20])
+    reporter = terminal.Reporter(10, 2, 0.0, shown=False, further=[20, 20])
     reporter._compiling = 30.0
     assert reporter._left(5, speed=10.0) == "1:05 left for all runs"  # (10 + 40) / 10 + 2 * 30
-    assert progress.Reporter(10, 2, 0.0, shown=False)._left(5, speed=10.0) == "0:01 left"
+    assert terminal.Reporter(10, 2, 0.0, shown=False)._left(5, speed=10.0) == "0:01 left"
 
 
 def test_in_a_terminal_a_stage_has_a_clock_until_the_first_rounds_are_done(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     now = time.monotonic()
-    with progress.Reporter(4, 1, now) as reporter:
+    with terminal.Reporter(4, 1, now) as reporter:
         reporter.resume_after(0)
         reporter._bar._tasks[reporter._task].start_time -= 65
         reporter._bar.refresh()

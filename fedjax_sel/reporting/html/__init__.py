@@ -26,8 +26,7 @@ from fedjax_sel.reporting import verdict as verdicts
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
-from fedjax_sel.runs.records import Result
-from fedjax_sel.runs.run_files import DamagedError
+from fedjax_sel.runs.run_files import DamagedError, Result
 from fedjax_sel.version import __version__
 
 DIGITS = 5

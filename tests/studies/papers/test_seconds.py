@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from fedjax_sel.runs.records import Result
+from fedjax_sel.runs.run_files import Result
 from studies.papers import verdicts
 from studies.papers.entries import ENTRIES, fedcor
 from studies.papers.entries.gpfl import COLUMNS

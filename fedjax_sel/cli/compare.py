@@ -133,7 +133,7 @@ def _print(found: "ComparisonResult") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from fedjax_sel.reporting import verdict
+    from fedjax_sel.reporting import comparison
 
     width = None if Console().is_terminal else command_line.width()
     console = Console(highlight=False, emoji=False, markup=False, width=width)  # names are printed literally
@@ -141,7 +141,7 @@ def _print(found: "ComparisonResult") -> None:
     for conditions, title in found.titles.items():
         rows = [row for row in found.rows if row.conditions == conditions]
         pairs = [pair for pair in found.pairs if pair.conditions == conditions]
-        here = verdict.of_rows(rows, pairs, {})
+        here = comparison.verdict(rows, pairs, {})
         more = max(more, here.seeds)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("strategy", overflow="fold")

@@ -15,7 +15,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
-from fedjax_sel.reporting import comparison, comparison_plots, plots, verdict
+from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import run_files, sweep
 from fedjax_sel.runs.run_files import Result
@@ -138,8 +138,8 @@ def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
     """Return a message for each family of comparisons that has too few seeds for any significance."""
     sizes = Counter(job.conditions for job in jobs)
     seeds = {job.conditions: len(job.config.run.seeds) for job in jobs}
-    found = [verdict.too_few(seeds[name], size - 1) for name, size in sizes.items()]
-    return [f"{text}; --seeds {verdict.SEEDS} is a good start" for text in dict.fromkeys(filter(None, found))]
+    found = dict.fromkeys(comparison.too_few(seeds[name], size - 1) for name, size in sizes.items())
+    return [f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start" for text in found if text]
 
 
 def of_settings(

@@ -1,4 +1,4 @@
-"""Comparison tables: strategies side by side, and their paired differences."""
+"""A comparison of strategies: tables, paired differences, and the verdict in words."""
 
 import csv
 import io
@@ -13,7 +13,7 @@ from fedjax_sel import metrics, statistics
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import conditions
-from fedjax_sel.statistics import Comparison
+from fedjax_sel.statistics import BETTER, WORSE, Comparison, least_pairs
 
 BASELINE = "random"
 LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{metrics.LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
@@ -193,18 +193,6 @@ def texts_of(pair: Pair) -> list[str]:
     return [difference, "" if np.isnan(found.low) else interval, f"{found.p_holm:.2g}", found.verdict]
 
 
-def too_few_seeds(pairs: Sequence[Pair]) -> str:
-    """Return a note if the pairs of one measure have too few seeds for any significance; else an empty string."""
-    compared = [pair.found for pair in pairs if pair.found is not None]
-    if not any(found.verdict == statistics.TOO_FEW_SEEDS for found in compared):
-        return ""
-    family = f"{len(compared)} comparisons" if len(compared) > 1 else "one comparison"
-    return (
-        f"Too few seeds ({compared[0].seeds}): no difference can be significant in {family} with fewer than "
-        f"{statistics.least_pairs(len(compared))} seeds."
-    )
-
-
 def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
     """Return Markdown by conditions, with one table for each measure."""
     found: dict[str, dict[str, list[Pair]]] = {}
@@ -216,8 +204,9 @@ def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
 def _table(pairs: Sequence[Pair]) -> str:
     lines = [f"| {pairs[0].words} | difference | interval | p after Holm | verdict |", "|---|---|---|---|---|"]
     lines += [f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(texts_of(pair))} |" for pair in pairs]
-    few = too_few_seeds(pairs)
-    return "\n".join([*lines, "", few] if few else lines)
+    compared = [pair.found for pair in pairs if pair.found is not None]
+    few = too_few(compared[0].seeds, len(compared)) if compared else ""
+    return "\n".join([*lines, "", f"{few}."] if few else lines)
 
 
 NOT_REACHED = "N/A"
@@ -491,3 +480,136 @@ def _median(value: Spread | None) -> str:
 def short(value: float) -> str:
     """Format a number with three significant digits, or as an integer from 100 on; empty if unknown."""
     return "" if np.isnan(value) else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+
+RECOMMENDED_SEEDS = 10
+
+
+class VerdictLine(NamedTuple):
+    """One strategy's line, as texts; differences are from the baseline."""
+
+    algo: str
+    value: str  # mean of the last rounds
+    difference: str
+    interval: str
+    verdict: str
+    megabytes: str
+    ratio: str  # megabytes relative to the baseline
+
+
+class Verdict(NamedTuple):
+    """The verdict under one set of conditions."""
+
+    headline: str
+    measure: str
+    lines: list[VerdictLine]  # best first
+    seeds: int  # recommended number of seeds if there are too few for any significance, else 0
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def too_few(seeds: int, comparisons: int) -> str:
+    """Return a phrase if no difference can be significant with these seeds, else an empty string."""
+    if not comparisons or seeds >= (least := least_pairs(comparisons)):
+        return ""
+    few = f"{_counted(seeds, 'seed')} {'is' if seeds == 1 else 'are'} too few to tell"
+    return f"{few} ({least} needed for {_counted(comparisons, 'comparison')})"
+
+
+def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str, str]) -> Verdict:
+    """Return the verdict on rows under the same conditions, from the numbers of their tables.
+
+    Args:
+        rows: table rows, finished or not.
+        pairs: paired differences of the finished rows.
+        unfinished: rounds so far by strategy, e.g. "7 of 20", for unfinished rows.
+    """
+    found = {pair.algo: pair for pair in pairs if pair.measure == LAST_ROUNDS_MEASURE}
+    baseline = next((row for row in rows if row.algo not in found and row.algo not in unfinished), None)
+    sign = -1 if rows[0].higher_is_better else 1
+    ordered = sorted(rows, key=lambda row: (math.isnan(row.last_rounds.mean), sign * row.last_rounds.mean))
+    lines = [_line(row, found.get(row.algo), baseline if found else None, unfinished.get(row.algo)) for row in ordered]
+    compared = {algo: pair.found for algo, pair in found.items() if pair.found is not None}
+    few = too_few(rows[0].final.seeds, len(compared))
+    seeds = max(RECOMMENDED_SEEDS, least_pairs(len(compared))) if few else 0
+    if few:
+        headline = f"No winner yet: {few}"
+    elif compared:
+        headline = _headline(compared, next(iter(found.values())).baseline)
+    elif len(rows) == 1:
+        headline = "One strategy: nothing to compare it with"
+    else:
+        headline = "No verdict yet: it needs two finished runs" if unfinished else "No verdict: a measure is missing"
+    return Verdict(headline, rows[0].measure, lines, seeds)
+
+
+def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | None) -> VerdictLine:
+    moved, ratio = _moved(row), ""
+    if baseline is not None and not unfinished:
+        ratio = f"{moved / _moved(baseline):.3g}x"
+    difference = interval = verdict = ""
+    if unfinished:
+        verdict = f"{unfinished} rounds"
+    elif row is baseline:
+        difference = "baseline"
+    elif pair is not None:
+        verdict = "not measured" if pair.found is None else pair.found.verdict
+        if pair.found is not None:
+            difference = f"{pair.found.difference:+.3f}"
+            interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
+    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, verdict, f"{short(moved)} MB", ratio)
+
+
+def _moved(row: Row) -> float:
+    return row.megabytes_down.mean + row.megabytes_up.mean
+
+
+def _value(value: Spread | None) -> str:
+    return NOT_REACHED if value is None or np.isnan(value.mean) else f"{value.mean:.3f}"
+
+
+def _headline(compared: Mapping[str, Comparison], baseline: str) -> str:
+    parts = []
+    largest_first = sorted(compared, key=lambda algo: -abs(compared[algo].difference))
+    for wanted in (BETTER, WORSE):
+        if names := [algo for algo in largest_first if compared[algo].verdict == wanted]:
+            parts.append(f"{wanted} than {baseline}: {', '.join(names)}")
+    text = "; ".join(parts) or f"no significant difference from {baseline}"
+    seeds = next(iter(compared.values())).seeds
+    return f"{text[0].upper()}{text[1:]} ({_counted(seeds, 'seed')}, {_counted(len(compared), 'comparison')})"
+
+
+def at_equal_budgets(rows: Sequence[Row], results: Sequence[Result]) -> list[str]:
+    """Return sentences on finished runs: the measure at equal megabytes and seconds, and the costs of the target."""
+    if len(rows) < 2:
+        return []
+    spent = [(one.ledger.bytes_down + one.ledger.bytes_up).cumsum(axis=1) / 1e6 for one in results]
+    totals = [float(one[:, -1].min()) for one in spent]
+    budget, cheapest = min(totals), rows[totals.index(min(totals))].algo
+    values = [
+        spread(metrics.value_at(one.measured[one.test_measure], moved, budget)) for one, moved in zip(results, spent)
+    ]
+    measure = f"test {rows[0].measure} is"
+    found = [f"At the {short(budget)} MB of {cheapest}, {measure} {_listed(rows, values)}."]
+    if rows[0].equal_seconds is not None:
+        timed = _listed(rows, [row.at_equal_seconds for row in rows])
+        found.append(f"After {short(rows[0].equal_seconds)} simulated seconds, {measure} {timed}.")
+    if rows[0].target_accuracy is not None:
+        found.append(f"To reach {rows[0].target_in_words}: {'; '.join(map(_to_target, rows))}.")
+    return found
+
+
+def _listed(rows: Sequence[Row], values: Sequence[Spread | None]) -> str:
+    texts = [f"{_value(value)} for {row.algo}" for row, value in zip(rows, values)]
+    return ", ".join(texts[:-1]) + f" and {texts[-1]}"
+
+
+def _to_target(row: Row) -> str:
+    rounds, down, up = row.rounds_to_target, row.megabytes_down_to_target, row.megabytes_up_to_target
+    if rounds is None or down is None or up is None:
+        return ""
+    if rounds.reached < rounds.seeds:
+        return f"{row.algo} in {rounds.reached} of {_counted(rounds.seeds, 'seed')}"
+    return f"{row.algo} after {short(rounds.mean)} rounds and {short(down.mean + up.mean)} MB"

@@ -12,7 +12,7 @@ import pytest
 
 from fedjax_sel.cli import command_line, compare, report
 from fedjax_sel.config import flat_types
-from fedjax_sel.reporting import comparison, html, verdict
+from fedjax_sel.reporting import comparison, html
 from tests.reporting import made_up
 
 NASTY = "</script><script>alert(1)</script> & \"q\" 'a' $x$ | <b>"
@@ -135,7 +135,7 @@ def test_equal_budgets_are_said_in_words():
     ledger = dear.ledger._replace(bytes_up=5 * dear.ledger.bytes_up)
     runs = [cheap, dataclasses.replace(dear, ledger=ledger)]
     rows = [comparison.row("", name, one) for name, one in zip(("random", "fedcor"), runs)]
-    budget, target = verdict.at_equal_budgets(rows, runs)
+    budget, target = comparison.at_equal_budgets(rows, runs)
     expected = dear.test_accuracy[:, 4:6].mean(), cheap.test_accuracy[:, -7:].mean()  # 40 MB pay for 6 rounds of 6 MB
     assert (
         budget

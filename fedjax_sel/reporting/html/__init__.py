@@ -22,7 +22,6 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import comparison, plots
-from fedjax_sel.reporting import verdict as verdicts
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
@@ -613,7 +612,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
     columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
-    verdict = verdicts.of_rows(rows, list(itertools.chain(*pairs)), unfinished)
+    verdict = comparison.verdict(rows, list(itertools.chain(*pairs)), unfinished)
     again = _command(chapter, f"--seeds {verdict.seeds} --out runs/more") if verdict.seeds else ""
     finished = [row for row in rows if row.algo not in unfinished]
     return {
@@ -622,7 +621,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         "differs": chapter.differs,
         "verdict": verdict,
         "next": again,
-        "budgets": verdicts.at_equal_budgets(finished, [run.result for run in done]),
+        "budgets": comparison.at_equal_budgets(finished, [run.result for run in done]),
         "heads": list(columns),
         "lines": [(row.algo, cells) for row, cells in zip(rows, zip(*columns.values()))],
         "pairs": [(own[0], [(one.algo, comparison.texts_of(one)) for one in own]) for own in pairs],

@@ -7,10 +7,9 @@ devices, and their results are gathered. All other computations are replicated w
 """
 
 import contextlib
-import io
-import json
 import math
 import os
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -133,7 +132,7 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
     """
     own, places, num_jobs = _own_share(mesh, jobs)
     one_job = partial(function, shared)
-    if _in_turn(places, at_once):
+    if at_once == 1 or len(places) == 1:
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         results = lax.map(lambda one: one_place(*one), (places, own))
     else:
@@ -162,7 +161,7 @@ def spread_and_add(
     )
 
     one_job = partial(function, shared)
-    if _in_turn(places, at_once):
+    if at_once == 1 or len(places) == 1:
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         _, addend = _shapes(one_job, own)
 
@@ -210,10 +209,6 @@ def _gather(mesh: Mesh, results: Any, num_jobs: int) -> Any:
     if mesh.shape[CLIENTS] == 1:
         return results
     return jax.tree.map(lambda leaf: leaf[:num_jobs], lax.all_gather(results, CLIENTS, tiled=True))
-
-
-def _in_turn(places: jax.Array, at_once: int) -> bool:
-    return at_once == 1 or len(places) == 1
 
 
 def _shapes(function: Callable[[Any], Any], jobs: Any) -> Any:
@@ -422,47 +417,21 @@ def _alone() -> bool:
 
 
 def on_first(action: Callable[[], Any]) -> Any:
-    """Run an action only on the first machine, and return its result or raise its UserError or DamagedRunError on all.
-
-    The result consists of dictionaries, lists, plain values and NumPy arrays.
-    """
+    """Run an action only on the first machine; return its result, or raise its UserError or DamagedRunError, on all."""
     if _alone():
         return action()
-    answer: dict[str, Any] = {}
+    answer = None
     if is_first():
         try:
-            answer = {"value": action()}
+            answer = action()
         except (UserError, DamagedRunError) as error:
-            answer = {"message": str(error), "damaged": isinstance(error, DamagedRunError)}
-    answer = _decode(_broadcast(_encode(answer)))
-    if "message" in answer:
-        raise (DamagedRunError if answer["damaged"] else UserError)(answer["message"])
-    return answer["value"]
+            answer = error
+    answer = pickle.loads(_broadcast(pickle.dumps(answer)))
+    if isinstance(answer, UserError | DamagedRunError):
+        raise answer
+    return answer
 
 
-def _encode(value: Any) -> bytes:
-    """Encode arrays in NumPy's format and all other values as JSON."""
-    arrays: dict[str, np.ndarray] = {}
-
-    def set_apart(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray | np.generic):
-            raise TypeError(f"{type(leaf).__name__} cannot be sent to other machines")
-        arrays[f"array{len(arrays)}"] = np.asarray(leaf)
-        return {_ARRAY: f"array{len(arrays) - 1}"}
-
-    text = json.dumps(value, default=set_apart)
-    file = io.BytesIO()
-    np.savez(file, **{_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays})  # pyright: ignore[reportArgumentType]
-    return file.getvalue()
-
-
-def _decode(content: bytes) -> Any:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        text = stored[_TEXT].tobytes().decode()
-        return json.loads(text, object_hook=lambda table: stored[table[_ARRAY]] if _ARRAY in table else table)
-
-
-_ARRAY, _TEXT = "__array__", "text"
 MOST_AT_ONCE = 2**28  # bytes per broadcast
 
 

@@ -58,11 +58,9 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
     """
     values = finite(values)
     rows = values.reshape(-1, values.shape[-1])
-    ends = np.array([rows[:, 0], rows[:, 0]])
+    ends = np.array([rows[:, 0], rows[:, 0]]) if rows.shape[1] > 1 else np.full((2, len(rows)), np.nan)
     varying = np.ptp(rows, axis=1) > _TIES * np.abs(rows).max(axis=1)  # constant rows have no bootstrap distribution
-    if rows.shape[1] == 1:
-        ends = np.full_like(ends, np.nan)
-    elif varying.any():
+    if varying.any():
         ends[:, varying] = bootstrap(rows[varying], np.mean, level, resamples, seed)
     return Interval(*ends.reshape(2, *values.shape[:-1]))
 
@@ -72,12 +70,8 @@ def ratio_interval(
 ) -> Interval:
     """Return the BCa bootstrap interval of a ratio of two means over the same seeds, at the level of `mean_interval`.
 
-    Args:
-        above: finite values of the numerator, one per seed, [n].
-        below: finite values of the denominator, one per seed, [n]; their mean must be far from zero.
-        level: nominal coverage, in (0, 1).
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap's generator.
+    `above` and `below` are finite values of numerator and denominator, one per seed, [n]. The mean of `below` must be
+    far from zero. The other arguments are those of `mean_interval`.
 
     Returns:
         The interval; NaN for a single seed, and of width zero if all seeds have the same ratio.
@@ -97,13 +91,13 @@ def ratio_interval(
         numerators, denominators = both[:, chosen.astype(int)].mean(axis=axis if axis < 0 else axis + 1)
         return numerators / denominators
 
-    return Interval(*map(np.asarray, bootstrap(np.arange(seeds), of_seeds, level, resamples, seed)))
+    return bootstrap(np.arange(seeds), of_seeds, level, resamples, seed)
 
 
 def bootstrap(
     sample: np.ndarray, statistic: Callable[..., Any], level: float, resamples: int, seed: int, method: str = "BCa"
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ends of the bootstrap interval of a statistic, with the expanded level of `mean_interval`.
+) -> Interval:
+    """Return the bootstrap interval of a statistic, with the expanded level of `mean_interval`.
 
     The sample is [..., n] with n at least 2. The method "BCa" needs a statistic that changes if one value is omitted.
     """
@@ -113,10 +107,11 @@ def bootstrap(
     quantile = np.sqrt(n / (n - 1)) * stats.t.ppf((1 + level) / 2, n - 1)
     expanded = 1 - 2 * max(float(stats.norm.sf(quantile)), 0.5 / resamples)  # at most that of the outermost resamples
     generator: dict[str, Any] = {_GENERATOR: np.random.default_rng(seed)}
-    return stats.bootstrap(
+    ends = stats.bootstrap(
         (sample,), statistic, axis=-1, vectorized=True, method=method, n_resamples=resamples, batch=_BATCH,
         confidence_level=expanded, **generator,
     ).confidence_interval  # fmt: skip
+    return Interval(*map(np.asarray, ends))
 
 
 def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -183,11 +178,7 @@ def interquartile_mean_interval(
     independent. The interval generalizes to other seeds in these settings, not to other settings. If the middle half is
     tied, so that no single seed changes the mean, the ends are plain percentiles of the resamples.
 
-    Args:
-        scores: finite scores, [seeds] or [settings, seeds].
-        level: nominal coverage, in (0, 1).
-        resamples: number of bootstrap resamples.
-        seed: seed of the bootstrap's generator.
+    The scores are finite, [seeds] or [settings, seeds]. The other arguments are those of `mean_interval`.
 
     Returns:
         The interval; NaN for a single seed, and of width zero if all seeds have equal scores.
@@ -207,7 +198,7 @@ def interquartile_mean_interval(
     without_one = of_seeds(np.array([np.delete(np.arange(seeds), out) for out in range(seeds)]), -1)
     # If omitting a seed changes nothing, BCa's acceleration is undefined.
     method = "BCa" if np.ptp(without_one) > 0 else "percentile"
-    return Interval(*map(np.asarray, bootstrap(np.arange(seeds), of_seeds, level, resamples, seed, method)))
+    return bootstrap(np.arange(seeds), of_seeds, level, resamples, seed, method)
 
 
 def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:

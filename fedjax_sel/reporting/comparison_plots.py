@@ -87,11 +87,6 @@ def _explanation(curves: Mapping[str, Curve], baseline: str) -> str:
     return "; ".join(words)
 
 
-def wanted(names: Sequence[Any]) -> bool:
-    """Return whether there are too many strategies for one panel."""
-    return len(names) > MANY
-
-
 PANELS_A_ROW = 3
 AXIS = 3.2  # height of a panel's axis, inches
 
@@ -244,15 +239,25 @@ def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar
 LOGARITHMIC_ABOVE = 5.0  # ratio of the totals of megabytes or seconds; a linear axis would hide the cheapest run
 
 
+def draw_curves(
+    axis: Any,
+    panel: Panel,
+    styles: dict[str, Style],
+    curve: Callable[[Result], Curve | None],
+    largest: float = np.inf,
+    smooth: bool = True,
+) -> None:
+    """Draw the curve of each run that has one; `largest` is the upper limit of the values."""
+    for row, result in zip(panel.rows, panel.results):
+        if (own := curve(result)) is not None:
+            plots.draw_band(axis, *own, row.algo, styles[row.algo], largest, smooth, together=len(panel.rows))
+
+
 def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
     """Return a painter of the task's measure over a key of `plots.X_LABELS`, cumulative."""
 
     def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
-        highest = largest_of(panel)
-        for row, result in zip(panel.rows, panel.results):
-            curve = curve_of(result, over)
-            if curve is not None:
-                plots.draw_band(axis, *curve, row.algo, styles[row.algo], highest, together=len(panel.rows))
+        draw_curves(axis, panel, styles, lambda result: curve_of(result, over), largest_of(panel))
         if logarithmic:
             axis.set_xscale("log")
             axis.set_xlim(left=logarithmic_start(panel.results, over))
@@ -290,26 +295,24 @@ def logarithmic_start(results: Sequence[Any], over: str) -> float:
 
 def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the number of training rounds per client, in descending order."""
-    for row, result in zip(panel.rows, panel.results):
-        counts = metrics.selection_counts(result.cohorts, result.config.partition.num_clients)
-        busiest_first = -np.sort(-counts, axis=1)
-        clients = np.arange(1, counts.shape[1] + 1.0)
-        plots.draw_band(
-            axis, clients, busiest_first, row.algo, styles[row.algo], smooth=False, together=len(panel.rows)
-        )
+
+    def curve(result: Result) -> Curve:
+        counts = -np.sort(-result.selection_counts, axis=1)
+        return Curve(np.arange(1, counts.shape[1] + 1.0), counts)
+
+    draw_curves(axis, panel, styles, curve, smooth=False)
     plots.name_axes(axis, "clients, most selected first", "rounds with training")
 
 
 def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the number of clients that have trained at least once, after each round."""
-    for row, result in zip(panel.rows, panel.results):
-        num_clients = result.config.partition.num_clients
-        seen = metrics.clients_seen(result.cohorts, num_clients)
-        rounds = np.arange(1, seen.shape[1] + 1.0)
-        plots.draw_band(
-            axis, rounds, seen, row.algo, styles[row.algo], num_clients, smooth=False, together=len(panel.rows)
-        )
-    axis.axhline(panel.results[0].config.partition.num_clients, color="gray", linewidth=0.8, linestyle="--")
+    num_clients = panel.results[0].config.partition.num_clients
+
+    def curve(result: Result) -> Curve:
+        return Curve(plots.x_of(result, "round"), metrics.clients_seen(result.cohorts, num_clients))
+
+    draw_curves(axis, panel, styles, curve, num_clients, smooth=False)
+    axis.axhline(num_clients, color="gray", linewidth=0.8, linestyle="--")
     if panel.results[0].num_rounds >= 100:
         axis.set_xscale("log")
     plots.name_axes(axis, "round", "clients that have trained at least once")
@@ -317,12 +320,13 @@ def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 
 def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the GEMD between the labels of the cohorts and of all clients."""
-    for row, result in zip(panel.rows, panel.results):
+
+    def curve(result: Result) -> Curve | None:
         values = np.asarray(result.gemd, np.float64)
         measured = ~np.isnan(values).all(axis=0)  # an empty cohort has no GEMD
-        if measured.any():
-            rounds = np.flatnonzero(measured) + 1.0
-            plots.draw_band(axis, rounds, values[:, measured], row.algo, styles[row.algo], together=len(panel.rows))
+        return Curve(np.flatnonzero(measured) + 1.0, values[:, measured]) if measured.any() else None
+
+    draw_curves(axis, panel, styles, curve)
     axis.set_ylim(bottom=0)
     plots.name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 
@@ -330,17 +334,12 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 TITLE = 0.4  # height of a setting's heading, inches
 
 
-def draw_each_run(
-    panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool, titles: bool = True
-) -> Any:
-    """Return a figure with one panel per strategy; None if no setting has too many strategies for one panel."""
-    many = [panel for panel in panels if wanted(panel.rows)]
-    if not many:
-        return None
-    sizes = [size(len(panel.rows)) for panel in many]
+def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool, titles: bool) -> Any:
+    """Return a figure with one panel per strategy."""
+    sizes = [size(len(panel.rows)) for panel in panels]
     picture = plots.figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
-    places = picture.subfigures(len(many), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
-    for place, panel in zip(places.flat, many):
+    places = picture.subfigures(len(panels), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
+    for place, panel in zip(places.flat, panels):
         found = {row.algo: curve_of(result, over) for row, result in zip(panel.rows, panel.results)}
         draw_multiples(
             place,
@@ -357,9 +356,6 @@ def draw_each_run(
 
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Look = SCREEN) -> None:
     """Draw the plots of a comparison of finished runs; the results are in the order of the rows."""
-    to_target, optimizers, selection = (
-        folder / f"{name}{look.suffix}" for name in ("to_target", "optimizers", "selection_seconds")
-    )
     panels = []
     for conditions in dict.fromkeys(row.conditions for row in rows):
         here = [(row, result) for row, result in zip(rows, results) if row.conditions == conditions]
@@ -367,40 +363,36 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Loo
     styles = styles_of(row.algo for row in rows)
     measures = {row.measure for row in rows}
     measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
+
+    def path_of(name: str) -> Path:
+        path = folder / f"{name}{look.suffix}"
+        path.unlink(missing_ok=True)  # an earlier call may have drawn what this one does not
+        return path
+
     for over in ("round", "megabytes_down", "megabytes_up", "seconds"):
         shown = [panel for panel in panels if over != "seconds" or panel.results[0].has_clock]
         if not shown:
             continue
-        path = folder / f"{measure}_by_{over}{look.suffix}"
         totals = [plots.x_of(result, over)[-1] for panel in shown for result in panel.results]
         logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
-        lines(shown, styles, draw_measure(over, logarithmic), path, look, at_ends=True)
-        each, picture = (
-            path.with_stem(f"{path.stem}_each"),
-            draw_each_run(shown, styles, over, logarithmic, look.titles),
-        )
-        if picture is None:
-            each.unlink(missing_ok=True)  # from an earlier call with more strategies
-        else:
-            save(picture, each, look)
+        name = f"{measure}_by_{over}"
+        lines(shown, styles, draw_measure(over, logarithmic), path_of(name), look, at_ends=True)
+        each = path_of(f"{name}_each")
+        if many := [panel for panel in shown if len(panel.rows) > MANY]:
+            save(draw_each_run(many, styles, over, logarithmic, look.titles), each, look)
     for painter in (selection_counts, clients_seen, gemd):
-        lines(panels, styles, painter, folder / f"{painter.__name__}{look.suffix}", look)
-    units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
-    amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
+        lines(panels, styles, painter, path_of(painter.__name__), look)
+    to_target, optimizers, selection = map(path_of, ("to_target", "optimizers", "selection_seconds"))
     if any(row.target_accuracy is not None for row in rows):
+        units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
+        amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
 
         def label_of(row: Row, label: str) -> str:
             return f"{label} to {row.target_in_words}" if row.target_in_words else label
 
         amounts_of(panels, styles, amounts, label_of, to_target, look)
-    else:
-        to_target.unlink(missing_ok=True)  # from an earlier call with a target
     if any(row.optimizer for row in rows):
         optimizers_by_strategies(rows, optimizers, look)
-    else:
-        optimizers.unlink(missing_ok=True)  # from an earlier call with several optimizers
-    seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
-    if all(np.isnan(row.selection_seconds_per_round) for row in rows):
-        selection.unlink(missing_ok=True)  # from an earlier call with timing
-    else:
+    if not all(np.isnan(row.selection_seconds_per_round) for row in rows):
+        seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
         amounts_of(panels, styles, seconds, lambda row, label: label, selection, look, logarithmic=True)

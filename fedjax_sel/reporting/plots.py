@@ -120,13 +120,23 @@ def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
 
     Missing values are NaN. Both are smoothed by a running mean over `window` points.
     """
-    values = np.asarray(values, np.float64)
-    counts = (~np.isnan(values)).sum(axis=0)
-    mean = metrics.mean_of_measured(values, axis=0)
-    spread = np.sqrt(np.nansum((values - mean) ** 2, axis=0) / np.maximum(counts - 1, 1))
+    mean, deviation = mean_and_deviation(values)
+    deviation = np.where(np.isnan(deviation), 0.0, deviation)
     if window > 1:
-        mean, spread = running_mean(mean, window), running_mean(spread, window)
-    return Band(mean, np.maximum(mean - spread, 0.0), np.minimum(mean + spread, largest))
+        mean, deviation = running_mean(mean, window), running_mean(deviation, window)
+    return Band(mean, np.maximum(mean - deviation, 0.0), np.minimum(mean + deviation, largest))
+
+
+def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and sample standard deviation over seeds, [points] each, of values [seeds, points].
+
+    Missing values are NaN. The deviation of fewer than two values is NaN.
+    """
+    values = np.asarray(values, np.float64)
+    measured = ~np.isnan(values)
+    mean, degrees = metrics.mean_of_measured(values, axis=0), measured.sum(axis=0) - 1
+    squares = np.where(measured, (values - mean) ** 2, 0.0).sum(axis=0)
+    return mean, np.where(degrees > 0, np.sqrt(squares / np.maximum(degrees, 1)), np.nan)
 
 
 def draw_band(

@@ -60,7 +60,7 @@ def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
         rows: series by row.
         over: key of `OVER`.
     """
-    if not comparison_plots.wanted(list(rows)):
+    if len(rows) <= comparison_plots.MANY:
         return together({title: rows}, over)
     from matplotlib.figure import Figure
 

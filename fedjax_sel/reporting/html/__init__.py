@@ -244,13 +244,8 @@ def summary(values: np.ndarray) -> dict[str, Any]:
 
 def over_seeds(points: np.ndarray) -> dict[str, Any]:
     """Return mean, deviation, minimum and maximum over seeds of values [seeds, points]; NaN if missing."""
-    measured = ~np.isnan(points)
-    count = measured.sum(axis=0)
-    mean = metrics.mean_of_measured(points, axis=0)
-    squares = np.where(measured, (points - mean) ** 2, 0.0).sum(axis=0)
-    deviation = np.where(count > 1, np.sqrt(squares / np.maximum(count - 1, 1)), np.nan)
-    low = np.where(measured, points, np.inf).min(axis=0)
-    high = np.where(measured, points, -np.inf).max(axis=0)
+    mean, deviation = plots.mean_and_deviation(points)
+    low, high = np.fmin.reduce(points, axis=0), np.fmax.reduce(points, axis=0)  # which ignore NaN
     return {"mean": short(mean), "sd": short(deviation), "low": short(low), "high": short(high)}
 
 

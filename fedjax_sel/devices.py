@@ -7,9 +7,10 @@ devices, and their results are gathered. All other computations are replicated w
 """
 
 import contextlib
+import io
+import json
 import math
 import os
-import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -417,21 +418,47 @@ def _alone() -> bool:
 
 
 def on_first(action: Callable[[], Any]) -> Any:
-    """Run an action only on the first machine; return its result, or raise its UserError or DamagedRunError, on all."""
+    """Run an action only on the first machine, and return its result or raise its UserError or DamagedRunError on all.
+
+    The result consists of dictionaries, lists, plain values and NumPy arrays.
+    """
     if _alone():
         return action()
-    answer = None
+    answer: dict[str, Any] = {}
     if is_first():
         try:
-            answer = action()
+            answer = {"value": action()}
         except (UserError, DamagedRunError) as error:
-            answer = error
-    answer = pickle.loads(_broadcast(pickle.dumps(answer)))
-    if isinstance(answer, UserError | DamagedRunError):
-        raise answer
-    return answer
+            answer = {"message": str(error), "damaged": isinstance(error, DamagedRunError)}
+    answer = _decode(_broadcast(_encode(answer)))
+    if "message" in answer:
+        raise (DamagedRunError if answer["damaged"] else UserError)(answer["message"])
+    return answer["value"]
 
 
+def _encode(value: Any) -> bytes:
+    """Encode arrays in NumPy's format and all other values as JSON."""
+    arrays: dict[str, np.ndarray] = {}
+
+    def set_apart(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray | np.generic):
+            raise TypeError(f"{type(leaf).__name__} cannot be sent to other machines")
+        arrays[f"array{len(arrays)}"] = np.asarray(leaf)
+        return {_ARRAY: f"array{len(arrays) - 1}"}
+
+    text = json.dumps(value, default=set_apart)
+    file = io.BytesIO()
+    np.savez(file, **{_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays})  # pyright: ignore[reportArgumentType]
+    return file.getvalue()
+
+
+def _decode(content: bytes) -> Any:
+    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+        text = stored[_TEXT].tobytes().decode()
+        return json.loads(text, object_hook=lambda table: stored[table[_ARRAY]] if _ARRAY in table else table)
+
+
+_ARRAY, _TEXT = "__array__", "text"
 MOST_AT_ONCE = 2**28  # bytes per broadcast
 
 

@@ -178,6 +178,12 @@ def add_log(group: Any) -> None:
     group.add_argument("--log", nargs="+", default=[], choices=list(logs.NAMES), metavar="NAME", help=about)
 
 
+def add_style(group: Any) -> None:
+    """Add --style, the style of pictures, to a group of flags."""
+    about = "screen; or paper: 300 dpi and no titles (default: screen)"
+    group.add_argument("--style", choices=("screen", "paper"), default="screen", metavar="{screen,paper}", help=about)
+
+
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     kind = options[0] if isinstance(hint, types.UnionType) else hint

@@ -77,7 +77,8 @@ def main(arguments: Sequence[str]) -> int:
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
-    return compare(jobs, flags.out, arguments, flags.log, not flags.no_selection_timing)
+    look = flags.format, flags.style
+    return compare(jobs, flags.out, arguments, flags.log, not flags.no_selection_timing, look)
 
 
 def make_parser() -> Parser:
@@ -93,6 +94,9 @@ def make_parser() -> Parser:
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
     about = "do not measure how long each strategy's selection takes without training"
     what.add_argument("--no-selection-timing", action="store_true", help=about)
+    about = "format of the pictures: png, pdf or svg, at 300 dpi (default: png for screens)"
+    what.add_argument("--format", choices=("png", "pdf", "svg"), metavar="{png,pdf,svg}", help=about)
+    command_line.add_style(what)
     command_line.add_log(what)
     return parser
 
@@ -103,11 +107,16 @@ def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
 
 
 def compare(
-    jobs: "Sequence[Job]", out: Path, arguments: Sequence[str], log: Sequence[str] = (), selection_timing: bool = True
+    jobs: "Sequence[Job]",
+    out: Path,
+    arguments: Sequence[str],
+    log: Sequence[str] = (),
+    selection_timing: bool = True,
+    look: tuple[str | None, str] = (None, "screen"),
 ) -> int:
-    """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
+    """Run jobs, write tables and pictures of a format and style, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
-    from fedjax_sel.reporting import compared
+    from fedjax_sel.reporting import compared, plots
     from fedjax_sel.runs.terminal import exit_code
 
     logs.make(log, out)  # report a missing package before the first run
@@ -116,7 +125,7 @@ def compare(
     def watching(job: "Job") -> "Sequence[Any]":
         return logs.make(log, Path(str(job.config.run.out)))
 
-    found = compared.run(jobs, out, command, command_line.say, True, watching, selection_timing)
+    found = compared.run(jobs, out, command, command_line.say, True, watching, selection_timing, plots.look_of(*look))
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")

@@ -45,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         return _watch(parsed.folders, parsed.html, not parsed.quick)
     found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
-        _tables_and_pictures(found, parsed.out or PICTURE)
+        _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)
     if parsed.html is not None:
         _write(parsed.html, html.Reader(not parsed.quick, say).chapters(found, {}))
         print(f"Report in {parsed.html}")
@@ -62,6 +62,7 @@ def make_parser() -> Parser:
     how = parser.add_argument_group("output")
     about = f"image file of the curves (default: {PICTURE}; none with --html)"
     how.add_argument("--out", type=command_line.picture, metavar="FILE", help=about)
+    command_line.add_style(how)
     about = f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'"
     how.add_argument("--html", nargs="?", type=command_line.path, const=PAGE, metavar="FILE", help=about)
     how.add_argument("--watch", action="store_true", help="with --html: update the page until all runs finish")
@@ -154,7 +155,7 @@ def _watch(given: list[Path], path: Path, with_data: bool) -> int:
     return 0
 
 
-def _tables_and_pictures(found: list, out: Path) -> None:
+def _tables_and_pictures(found: list, out: Path, style: str) -> None:
     from fedjax_sel.reporting import html, plots
 
     for number, setting in enumerate(found, start=1):
@@ -167,7 +168,7 @@ def _tables_and_pictures(found: list, out: Path) -> None:
                 print(f"Different setting: {setting.differs}\n")
         named = html.named(setting)
         print(markdown(named))
-        plots.curves(named, picture)
+        plots.curves(named, picture, plots.look_of(None, style))
         print(f"\nCurves in {picture}")
 
 

@@ -101,11 +101,12 @@ def run(
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
     selection_timing: bool = True,
+    look: plots.Look = plots.SCREEN,
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
     `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. Without
-    `selection_timing`, the time of selection is not measured.
+    `selection_timing`, the time of selection is not measured. `look` is that of the plots.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
@@ -130,7 +131,7 @@ def run(
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
-            comparison_plots.draw(found.rows, found.results, out)
+            comparison_plots.draw(found.rows, found.results, out, look)
         return found
 
 

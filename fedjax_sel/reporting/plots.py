@@ -93,13 +93,11 @@ class Look(NamedTuple):
 
 
 SCREEN = Look()
-FORMATS = ("png", "pdf", "svg")
-STYLES = ("screen", "paper")
 PRINT_DPI = 300
 
 
 def look_of(format: str | None, style: str) -> Look:
-    """Return the look for a format, None for PNG at the resolution of screens, and one of `STYLES`."""
+    """Return the look for a format, None for PNG at the resolution of screens, and a style, `screen` or `paper`."""
     dpi = SCREEN.dpi if format is None and style == "screen" else PRINT_DPI
     return Look(SCREEN.suffix if format is None else f".{format}", dpi, style == "screen")
 

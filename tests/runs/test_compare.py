@@ -219,6 +219,13 @@ def test_the_end_is_a_verdict_of_80_columns(compared, capsys, tmp_path):
     assert "too few" not in err  # nothing is left to run
 
 
+def test_pictures_for_a_publication_are_drawn_from_finished_runs(compared, capsys, tmp_path):
+    out = shutil.copytree(compared, tmp_path / "out")
+    flags = ["--format", "svg", "--style", "paper", "--no-selection-timing"]
+    code, *_ = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", *flags, "--out", out)
+    assert code == 0 and (out / "accuracy_by_round.svg").read_text().startswith("<?xml")
+
+
 @pytest.mark.slow
 def test_too_few_seeds_are_said_before_the_first_run_and_selection_is_not_timed_on_request(compared, capsys, tmp_path):
     out = tmp_path / "out"

@@ -15,9 +15,8 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys
-from fedjax_sel.simulation.client_table import HostStore
-from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Plan
+from fedjax_sel.simulation import availability, clock, evaluation, keys
+from fedjax_sel.simulation.state import BYTES_PER_FLOAT, HostStore, Plan
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -87,7 +86,8 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
         raise UserError(
             "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
         )
-    return client_table.make_store(row, len(run.seeds), num_clients)
+    leaves, structure = jax.tree.flatten(row)
+    return HostStore(tuple(np.zeros((len(run.seeds), num_clients, *a.shape), a.dtype) for a in leaves), structure)
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:

@@ -16,8 +16,7 @@ from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, clock, keys
-from fedjax_sel.simulation.client_table import Kept
-from fedjax_sel.simulation.state import Bill, RoundContext, Time, ToTrain, distinct, to_train
+from fedjax_sel.simulation.state import Bill, Kept, RoundContext, Time, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request

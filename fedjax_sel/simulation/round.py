@@ -16,15 +16,15 @@ from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, client_table, clock, evaluation, keys, queries, state
+from fedjax_sel.simulation import availability, clock, evaluation, keys, queries, state
 from fedjax_sel.simulation.availability import available_clients
-from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.state import (
     Bill,
     Carry,
     Cohort,
     Events,
+    Kept,
     Plan,
     Records,
     RoundContext,
@@ -81,7 +81,7 @@ def one_round(
     # which may depend on its old rows.
     kept = cohort.selection.mask & trained.finite
     results = (carry._replace(clients=None), records)
-    clients = client_table.write(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
+    clients = state.write_rows(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
     return carry._replace(clients=clients), records
 
 

@@ -18,13 +18,22 @@ from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table, clock, keys, layout, queries
-from fedjax_sel.simulation.client_table import HostStore, Kept
+from fedjax_sel.simulation import clock, keys, layout, queries
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.round import many_rounds
-from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Carry, Plan, Records, RoundContext
+from fedjax_sel.simulation.state import (
+    BYTES_PER_FLOAT,
+    Bill,
+    Carry,
+    HostStore,
+    HostTable,
+    Kept,
+    Plan,
+    Records,
+    RoundContext,
+)
 from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.base import Env, Information, Strategy, keep_state
 from fedjax_sel.training import client
@@ -99,12 +108,14 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
 def _with_host_table(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
     """Fill the client table in host memory, and return the carry with a reference to it."""
     if fresh:
-        store.fill(seeds, devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params)))
+        rows = devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params))
+        store.load(seeds, jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], rows))
     else:
         assert isinstance(carry.clients, Kept), "a checkpoint holds the table itself"
         store.load(seeds, carry.clients)
     slots = np.arange(seeds.start, seeds.start + len(jax.tree.leaves(carry.params)[0]), dtype=np.int32)
-    return carry._replace(clients=devices.place(plan.mesh, client_table.on_host(store, slots), devices.PER_SEED))
+    table = HostTable(slots, np.zeros_like(slots), store)
+    return carry._replace(clients=devices.place(plan.mesh, table, devices.PER_SEED))
 
 
 class State(NamedTuple):
@@ -120,7 +131,10 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
     count = len(problem.config.run.seeds)
     carry = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
     store = laid_out.plan.store
-    return carry if store is None else carry._replace(clients=store.shapes())
+    if store is None:
+        return carry
+    table = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in store.arrays]
+    return carry._replace(clients=jax.tree.unflatten(store.structure, table))
 
 
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
@@ -181,9 +195,12 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
             return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
 
     if plan.store is None:
-        clients = client_table.on_devices(plan.kept_at_first, params, num_clients)
+        clients = jax.tree.map(
+            lambda leaf: jnp.zeros((num_replicates, num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None],
+            jax.vmap(plan.kept_at_first)(params),
+        )
     else:  # `_with_host_table` sets the slots
-        clients = client_table.on_host(plan.store, jnp.zeros((num_replicates,), jnp.int32))
+        clients = HostTable(*[jnp.zeros((num_replicates,), jnp.int32)] * 2, plan.store)
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),

@@ -1,5 +1,6 @@
-"""Shared types of the simulation: the ledger, the static plan, the scan carry, and the context of a round."""
+"""Shared types of the simulation: ledger, client table, static plan, scan carry, and the context of a round."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -7,19 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax import lax
+from jax.experimental import io_callback
 from jax.sharding import Mesh
 
 from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table
-from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client, server
-from fedjax_sel.training.client import Trainer
+from fedjax_sel.training.client import OptimizerState, Trainer
 from fedjax_sel.training.optimizers import Memory
 
 # The device counts the ledger's events as int32; bytes would overflow. It counts answers to requests, and the host
@@ -126,6 +127,81 @@ def find_faults(named: UncheckedIds, num_clients: int, weights: jax.Array, held:
 def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
     """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
     return jnp.clip(ids, 0, num_clients - 1)
+
+
+# The client table: state that clients keep between rounds, N rows of about the model's size. It lives on the devices,
+# or in host memory if it does not fit there, with equal results. In host memory, a compiled round reads the rows of its
+# training clients through callbacks and writes them back at its end. Data dependencies alone order these callbacks:
+# each write returns a new version number, each read takes the version as an argument, and a write waits for all other
+# results of the round. All devices of a group of seeds write the same rows.
+class Kept(NamedTuple):
+    """One client's row; as a table, leaves [S, N, ...]."""
+
+    optimizer: OptimizerState | None  # state of the client's own optimizer; None if it restarts each round
+    own: Any  # the federated optimizer's client memory (`Memory.own`)
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True, eq=False)
+class HostStore:
+    """The client table of all seeds in host memory. Static under jit, although its arrays change."""
+
+    arrays: tuple[np.ndarray, ...]  # leaves of the table, [seeds, N, ...]
+    structure: Any
+
+    def read(self, slots: Any, version: Any, clients: Any) -> tuple[np.ndarray, ...]:
+        """Return the rows of the given clients; all arguments have the same shape."""
+        del version
+        slots, clients = np.asarray(slots), np.asarray(clients)
+        return tuple(array[slots, clients] for array in self.arrays)
+
+    def write(self, slots: Any, version: Any, clients: Any, kept: Any, *rows: Any) -> np.ndarray:
+        """Write the rows [S, K, ...] of the clients [S, K] that `kept` [S, K] marks; return the new version [S]."""
+        kept, clients = np.asarray(kept), np.asarray(clients)
+        of_seed = np.broadcast_to(np.asarray(slots)[:, None], clients.shape)
+        for array, values in zip(self.arrays, rows):
+            array[of_seed[kept], clients[kept]] = np.asarray(values)[kept]
+        return np.asarray(version) + np.int32(1)
+
+    def copy(self) -> Kept:
+        """Return a copy of the whole table, [seeds, N, ...]."""
+        return jax.tree.unflatten(self.structure, [array.copy() for array in self.arrays])
+
+    def load(self, seeds: slice, table: Kept) -> None:
+        """Set the rows of some seeds, so far zero, to [seeds, N, ...], or [seeds, 1, ...] for equal rows."""
+        for array, values in zip(self.arrays, jax.tree.leaves(table), strict=True):
+            if np.any(values):  # most systems allocate the memory of zeros at the first write
+                array[seeds] = values
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class HostTable:
+    """Reference to a table in host memory, in the carry's place for the table."""
+
+    slots: jax.Array  # each replicate's index in the store, int32 [S]
+    version: jax.Array  # number of writes so far, int32 [S]
+    store: HostStore = dataclasses.field(metadata={"static": True})
+
+
+def write_rows(
+    table: Kept | HostTable, clients: jax.Array, kept: jax.Array, rows: Kept, after: Any
+) -> Kept | HostTable:
+    """Return the table with the new rows [S, K, ...] of the clients [S, K] where `kept` [S, K] is True; distinct there.
+
+    The write waits for `after`, which holds every result that may depend on a read of the table.
+    """
+    if isinstance(table, HostTable):
+        version, _ = lax.optimization_barrier((table.version, after))
+        shape = jax.ShapeDtypeStruct(version.shape, jnp.int32)
+        arguments = (table.slots, version, clients, kept, *jax.tree.leaves(rows))
+        return dataclasses.replace(table, version=io_callback(table.store.write, shape, *arguments))
+
+    def write_leaf(leaf: jax.Array, values: jax.Array) -> jax.Array:
+        places = jnp.where(kept, clients, leaf.shape[1])  # row N does not exist: dropped
+        return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(leaf, places, values)
+
+    return jax.tree.map(write_leaf, table, rows)
 
 
 class Plan(NamedTuple):
@@ -269,8 +345,15 @@ class ToTrain(NamedTuple):
         return devices.of_replicate(self.params, replicate)
 
     def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
-        """Return a client's row of the client table."""
-        return client_table.row(self.clients, replicate, client)
+        """Return a client's row of the client table, from either place."""
+        table = self.clients
+        if not isinstance(table, HostTable):
+            return jax.tree.map(lambda leaf: leaf[replicate, client], table)
+        store = table.store
+        shapes = tuple(jax.ShapeDtypeStruct(array.shape[2:], array.dtype) for array in store.arrays)
+        where = (table.slots[replicate], table.version[replicate], client)
+        leaves = jax.pure_callback(store.read, shapes, *where, vmap_method="broadcast_all")
+        return jax.tree.unflatten(store.structure, leaves)
 
     def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
         """Return the federated optimizer's memory: the client's, from its row `kept`, and the server's."""

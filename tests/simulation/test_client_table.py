@@ -10,7 +10,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.simulation.client_table import HostTable, Kept
+from fedjax_sel.simulation.state import HostTable, Kept
 
 CONFIG = fedjax_sel.preset("quickstart").replace(
     dataset="synthetic:train_size=300,test_size=40,num_classes=4,image_size=4", num_clients=12, num_selected=3,

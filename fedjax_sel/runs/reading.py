@@ -24,7 +24,6 @@ from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
 from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
-from fedjax_sel.simulation.evaluation import evaluator
 from fedjax_sel.simulation.run import SPECS
 from fedjax_sel.simulation.state import Records
 from fedjax_sel.training.optimizers import FederatedOptimizer
@@ -210,7 +209,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     )
 
     def measure(federation: Federation, weights):
-        return evaluation.of_clients(evaluator(plan, federation.labels), federation, weights)
+        return evaluation.of_clients(plan, federation, weights)
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import Mesh
 
 from fedjax_sel import devices, metrics
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.simulation.state import Plan
@@ -20,7 +18,6 @@ from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Evaluation, Unrequested
 from fedjax_sel.strategies.facts import SERVER, Request
 from fedjax_sel.strategies.protocol import SubsetLoss
-from fedjax_sel.tasks import Task
 
 
 class Measured(NamedTuple):
@@ -46,20 +43,10 @@ def block_size(num_examples: int, largest: int) -> int:
     return -(-num_examples // -(-num_examples // largest))
 
 
-class Evaluator(NamedTuple):
-    """Static configuration of an evaluation."""
-
-    mesh: Mesh
-    model: Model
-    task: Task
-    block: int  # examples per job
-    at_once: int  # jobs that a device runs at once
-
-
-def on_examples(evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights) -> Measured:
+def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
     """Evaluate the models of all replicates, [S, ...], on the same inputs and targets, [n, ...]; leaves [S]."""
-    measures, losses = _per_example(evaluator, federation, inputs, targets, weights)
-    first = evaluator.task.measure
+    measures, losses = _per_example(plan, federation, weights, inputs, targets)
+    first = plan.trainer.task.measure
     values = measures[first.name]
     total = values.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(values.dtype, jnp.floating) else jnp.int32)
     means = {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()}
@@ -73,17 +60,17 @@ class OfClients(NamedTuple):
     loss: jax.Array
 
 
-def of_clients(evaluator: Evaluator, federation: Federation, weights: Weights) -> OfClients:
+def of_clients(plan: Plan, federation: Federation, weights: Weights) -> OfClients:
     """Evaluate the models of all replicates, [S, ...], on each client's training data."""
-    measures, losses = _sums_of_clients(evaluator, federation, weights)
+    measures, losses = _sums_of_clients(plan, federation, weights)
     sizes = federation.train_sizes
     return OfClients({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
-def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights) -> TrainMetrics:
+def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> TrainMetrics:
     """Evaluate the models of all replicates on all clients' training data, in one pass over the examples."""
-    sums, losses = _sums_of_clients(evaluator, federation, weights)
-    total, first = federation.train_sizes.sum(axis=1), evaluator.task.measure
+    sums, losses = _sums_of_clients(plan, federation, weights)
+    total, first = federation.train_sizes.sum(axis=1), plan.trainer.task.measure
     of_clients = sums[first.name] / federation.train_sizes
     sign = 1.0 if first.higher_is_better else -1.0
     worst = sign * jax.vmap(metrics.worst_decile)(sign * of_clients)
@@ -92,11 +79,9 @@ def train_metrics(evaluator: Evaluator, federation: Federation, weights: Weights
     return TrainMetrics(means, losses.sum(axis=1) / total, *spread)
 
 
-def _sums_of_clients(
-    evaluator: Evaluator, federation: Federation, weights: Weights
-) -> tuple[dict[str, jax.Array], jax.Array]:
+def _sums_of_clients(plan: Plan, federation: Federation, weights: Weights) -> tuple[dict[str, jax.Array], jax.Array]:
     """Sum the task's measures and the losses over each client's training examples: float32 [S, N] each."""
-    values = _per_example(evaluator, federation, federation.images, federation.labels, weights)
+    values = _per_example(plan, federation, weights, federation.images, federation.labels)
     values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
     num_clients = federation.starts.shape[1]
 
@@ -107,17 +92,18 @@ def _sums_of_clients(
 
 
 def _per_example(
-    evaluator: Evaluator, federation: Federation, inputs: Any, targets: Any, weights: Weights
+    plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Return the task's measures, in their own dtypes, and the float32 losses of the examples: [S, examples] each."""
-    mesh, model, task, block, at_once = evaluator
+    model, task = plan.trainer.model, plan.trainer.task
     num_replicates = jax.tree.leaves(weights)[0].shape[0]
     num_examples = jax.tree.leaves(targets)[0].shape[0]
+    block = block_size(num_examples, plan.evaluation_block)
     # The last block is full: it overlaps the one before, and `in_order` removes the overlap.
     num_blocks = -(-num_examples // block)
     starts = jnp.minimum(jnp.arange(num_blocks) * block, num_examples - block)
 
-    def evaluate(shared, job):
+    def of_block(shared, job):
         federation, inputs, targets, weights = shared
         replicate, start = job
         batch = fed.block(federation, inputs, start, block)
@@ -127,7 +113,7 @@ def _per_example(
         return {each.name: each.of(prediction, answers) for each in task.measures}, losses
 
     jobs = devices.pairs(num_replicates, starts)
-    values = devices.spread(mesh, evaluate, (federation, inputs, targets, weights), jobs, at_once)
+    values = devices.spread(plan.mesh, of_block, (federation, inputs, targets, weights), jobs, plan.blocks_at_once)
 
     def in_order(leaf):
         blocks = leaf.reshape(num_replicates, num_blocks, block)
@@ -210,14 +196,3 @@ def server_examples(plan: Plan, federation: Federation, evaluations: jax.Array |
             times = evaluations if request.kind == "server_metrics" else request.option("subsets", 1)
             counts[request.kind] = times * jax.tree.leaves(_examples(federation, request)[1])[0].shape[0]
     return functools.reduce(operator.add, counts.values()) if counts else 0
-
-
-def evaluator(plan: Plan, targets: Any) -> Evaluator:
-    """Return the evaluation configuration for the examples of `targets`."""
-    size = block_size(jax.tree.leaves(targets)[0].shape[0], plan.evaluation_block)
-    return Evaluator(plan.mesh, plan.trainer.model, plan.trainer.task, size, plan.blocks_at_once)
-
-
-def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
-    """Evaluate one model per replicate on the same examples, leaves [S]."""
-    return on_examples(evaluator(plan, targets), federation, inputs, targets, weights)

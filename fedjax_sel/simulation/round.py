@@ -331,7 +331,7 @@ def record(
         return found._replace(correct=nan)
 
     def measure_train() -> evaluation.TrainMetrics:
-        return evaluation.train_metrics(evaluation.evaluator(plan, federation.labels), federation, params)
+        return evaluation.train_metrics(plan, federation, params)
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
     unknown = evaluation.TrainMetrics(unmeasured, nan, nan, nan, nan)

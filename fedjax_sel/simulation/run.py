@@ -200,7 +200,8 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
             jax.vmap(plan.kept_at_first)(params),
         )
     else:  # `_with_host_table` sets the slots
-        clients = HostTable(*[jnp.zeros((num_replicates,), jnp.int32)] * 2, plan.store)
+        zeros = jnp.zeros((num_replicates,), jnp.int32)
+        clients = HostTable(zeros, zeros, plan.store)
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),

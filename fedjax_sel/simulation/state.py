@@ -179,8 +179,8 @@ class HostStore:
 class HostTable:
     """Reference to a table in host memory, in the carry's place for the table."""
 
-    slots: jax.Array  # each replicate's index in the store, int32 [S]
-    version: jax.Array  # number of writes so far, int32 [S]
+    slots: Any  # each replicate's index in the store, int32 [S]
+    version: Any  # number of writes so far, int32 [S]
     store: HostStore = dataclasses.field(metadata={"static": True})
 
 

@@ -29,8 +29,9 @@ def evaluated(size, correct, block, task=None):
     mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), (devices.SEEDS, devices.CLIENTS))
 
     def all_models(thresholds, images, labels):
-        evaluator = evaluation.Evaluator(mesh, model, task or tasks.classification(), block, 0)
-        return evaluation.on_examples(evaluator, federation, images, labels, thresholds)
+        trainer = SimpleNamespace(model=model, task=task or tasks.classification())
+        plan = SimpleNamespace(mesh=mesh, trainer=trainer, evaluation_block=block, blocks_at_once=0)
+        return evaluation.evaluate(plan, federation, thresholds, images, labels)
 
     specs = (devices.PER_SEED, devices.WHOLE, devices.WHOLE)
     program = jax.jit(devices.over_seeds(mesh, all_models, specs, devices.PER_SEED))

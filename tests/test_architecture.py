@@ -117,7 +117,8 @@ def test_a_strategys_file_stays_readable():
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),
         ("import fedjax_sel.data", ("jax", "tensorflow_datasets", "sklearn", "PIL", "matplotlib", "scipy")),
-        ("import fedjax_sel.adapters.rounds", ("flwr", "ray", "torch", "pfl", "matplotlib")),
+        ("import fedjax_sel.adapters.flower, fedjax_sel.adapters.rounds",
+         ("flwr", "ray", "torch", "pfl", "matplotlib")),
         ("import fedjax_sel.runs.experiment", ("tensorflow_datasets", "sklearn", "PIL", "matplotlib")),
     ],
 )  # fmt: skip

@@ -27,7 +27,7 @@ from setting import STRATEGIES, Setting
 
 import fedjax_sel
 from fedjax_sel.adapters.flower import SelectorStrategy, client_app
-from fedjax_sel.adapters.flower_messages import arrays, record
+from fedjax_sel.adapters.flower.messages import arrays, record
 
 
 def make_client(kind: str, setting: Setting, context: Context) -> Any:

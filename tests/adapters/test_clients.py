@@ -1,8 +1,5 @@
 """Clients made of a model and examples answer what the catalogue says, in JAX and in PyTorch alike."""
 
-import importlib
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,8 +173,15 @@ def test_what_a_client_cannot_is_one_sentence(what, words):
 
 
 def test_flower_is_asked_for_in_one_sentence(monkeypatch):
-    monkeypatch.setitem(sys.modules, "flwr.app", None)
-    for name in ("flower", "flower_messages"):
-        monkeypatch.delitem(sys.modules, f"fedjax_sel.adapters.{name}", raising=False)
-    with pytest.raises(UserError, match=r"install it with pip install 'fedjax-sel\[flower\]'"):
-        importlib.import_module("fedjax_sel.adapters.flower")
+    import sys
+
+    from fedjax_sel.adapters import flower
+
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    monkeypatch.delitem(sys.modules, "flwr.serverapp.strategy", raising=False)
+    for name in flower.__all__:
+        monkeypatch.delitem(vars(flower), name, raising=False)
+        with pytest.raises(UserError, match=r"install it with pip install 'fedjax-sel\[flower\]'"):
+            getattr(flower, name)
+    with pytest.raises(AttributeError):
+        flower.other  # noqa: B018

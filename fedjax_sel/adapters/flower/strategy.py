@@ -1,12 +1,4 @@
-"""Adapter for Flower: a `Strategy` of its message API that uses a Selector, and a ClientApp that answers the queries.
-
-    strategy = SelectorStrategy("fl_dp3s", num_clients=50, num_selected=10, num_rounds=100, profile_size=64)
-    result = strategy.start(grid, ArrayRecord(module.state_dict()))          # in the ServerApp
-
-    app = client_app(make_client)                                            # the ClientApp
-
-docs/selector.md shows both sides.
-"""
+"""A Flower strategy whose cohorts a Selector chooses, with its folder of client IDs, queries, probes, and reports."""
 
 import json
 import logging
@@ -18,9 +10,14 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedjax_sel import strategies
 from fedjax_sel.adapters import rounds
+from fedjax_sel.adapters.flower import messages
+from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
 from fedjax_sel.adapters.rounds import Arrays, Reported
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
@@ -29,25 +26,6 @@ from fedjax_sel.selector import Ask, Selector, standing
 from fedjax_sel.selector import selector as storage
 from fedjax_sel.selector.standing import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
-
-# pyright: reportMissingImports=false
-
-try:
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import FedAvg, Result, Strategy
-
-    from fedjax_sel.adapters import flower_messages as messages
-    from fedjax_sel.adapters.flower_messages import Nodes, Sizes, client_app, in_order
-except ImportError as error:
-    raise UserError(
-        f"fedjax_sel.adapters.flower: Flower 1.41 or newer cannot be imported ({error}); install it with "
-        "pip install 'fedjax-sel[flower]'"
-    ) from error
-
-__all__ = ["SelectorStrategy", "client_app"]
-
-_log = logging.getLogger(__name__)
 
 # A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
 # determines the round. It is written last, when the model of that round is already on disk.
@@ -68,12 +46,22 @@ def load_clients(folder: Path) -> dict[str, Sizes] | None:
     path = folder / CLIENTS
     if not path.exists():
         return None
-    return {name: Sizes(*sizes) for name, sizes in files.parse_json(files.read_text(path)).items()}
+    try:
+        listed = files.parse_json(files.read_text(path))
+        return {str(name): Sizes(int(train), int(all)) for name, (train, all) in listed.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
 
 
-def save_clients(folder: Path, clients: Mapping[str, Sizes]) -> None:
-    """Save the clients."""
-    files.write(folder / CLIENTS, (json.dumps(clients, indent=1) + "\n").encode())
+def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
+    """Save the clients, and create the folder if it is missing."""
+    path = folder / CLIENTS
+    listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
+    make(folder)
+    try:
+        files.write(path, listed.encode())
+    except OSError as error:
+        raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
 
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
@@ -91,12 +79,21 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
     if not (folder / SELECTOR).exists():
         return None
     selector.load(folder / SELECTOR)
-    about, leaves = storage.read(_weights(folder, selector.round))
-    return dict(zip(about["names"], leaves, strict=True))
+    path = _weights(folder, selector.round)
+    about, leaves = storage.read(path)
+    try:
+        return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise storage.broken_file(path) from error
 
 
 def _weights(folder: Path, round: int) -> Path:
     return folder / f"weights-{round:06d}.npz"
+
+
+# pyright: reportMissingImports=false
+
+_log = logging.getLogger(__name__)
 
 
 class Exchange(NamedTuple):
@@ -366,7 +363,9 @@ class SelectorStrategy(Strategy):
             self.cohorts = []
             done = self.selector.round
             evaluate = None if evaluate_fn is None else lambda number, model: evaluate_fn(number + done, model)
-            result = super().start(grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, evaluate)
+            result = super().start(
+                grid, arrays, max(0, last - done), timeout, train_config, evaluate_config, evaluate
+            )  # fmt: skip
         if last <= done:
             result.arrays = arrays
         for name in ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp"):

@@ -1,4 +1,4 @@
-"""The command `fedjax-sel data`: statistics and a picture of a partition."""
+"""The command `fedjax-sel data`: statistics and a picture of a partition, and a table of availability."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _draw_heat_map(axes: Any, label_counts: np.ndarray) -> None:
 
 DESCRIPTION = (
     "Shows the clients' examples and labels under a partition: a table and a plot. With --available, also counts "
-    "and saves the clients that are available in each round."
+    "the available clients of each round; --save-availability saves them."
 )
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2

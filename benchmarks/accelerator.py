@@ -17,6 +17,7 @@ import argparse
 import re
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +48,7 @@ def main() -> int:
     out = arguments.out or ROOT / "results" / file_name(found["devices"], small)
     parts = all_parts(small, found["platform"], found.pop("strategies"))
     parts += [papers.part(small, out.with_suffix(""), arguments.data_dir)]
-    parts = [part for part in parts if part.name in arguments.parts]
+    parts = [chosen(part, arguments.cases) for part in parts if part.name in arguments.parts]
     head = reports.head() | {
         "minutes": arguments.minutes,
         "small": small,
@@ -71,6 +72,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=8.0, metavar="M", help="time budget in minutes (default: 8)")
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=PARTS, metavar="NAME", help=f"parts to run: {', '.join(PARTS)}"
+    )
+    parser.add_argument(
+        "--cases", nargs="+", metavar="WORD", help="run only the cases whose name contains a WORD (default: all)"
     )
     parser.add_argument("--small", action=argparse.BooleanOptionalAction, help="use tiny sizes (default: on CPUs only)")
     parser.add_argument("--out", type=Path, metavar="FILE", help="JSON file to write")
@@ -99,6 +103,12 @@ def all_parts(small: bool, platform: str, strategies: list[str]) -> list[Part]:
         variants.graphs(small),
         variants.compilation(small),
     ]
+
+
+def chosen(part: Part, words: Sequence[str] | None) -> Part:
+    """Return a part with only the cases whose name contains one of some words; None keeps all."""
+    cases = [case for case in part.cases if words is None or any(word in case.name for word in words)]
+    return part._replace(cases=cases)
 
 
 def file_name(devices: str, small: bool) -> str:

@@ -23,10 +23,7 @@ SCORES = {
 }
 
 
-_INTERVAL = (
-    "; its 95 % interval resamples seeds, is not corrected, and speaks of other seeds in these settings, not of other "
-    "settings"
-)
+_INTERVAL = "; its 95 % interval resamples seeds, is not corrected, and holds for other seeds, not for other settings"
 
 
 def false_verdicts(settings: int) -> str:
@@ -44,10 +41,9 @@ def about_leads(intervals: bool) -> str:
     """Return the explanation below a table of leads; `intervals`: whether the table has intervals."""
     return (
         "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
-        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM: the interquartile mean, that of "
-        f"the middle half of all settings' seeds{_INTERVAL if intervals else ''}. "
-        "It leaves out the quarter of the runs with the greatest leads, which may be all runs of a setting; the plain "
-        "mean beside it has them."
+        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM is the interquartile mean, the mean "
+        f"of the middle half of all settings' seeds{_INTERVAL if intervals else ''}. It excludes the quarter of the "
+        "runs with the largest leads, which can be all runs of a setting; the plain mean includes them."
     )
 
 

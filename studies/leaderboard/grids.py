@@ -11,7 +11,7 @@ from studies.leaderboard.settings import SETTINGS, Setting
 
 TUNED = ("fmnist-2spc", "fmnist-dir")
 WITHOUT_DROPOUT = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
-CONVOLUTIONAL_SEEDS, CONVOLUTIONAL_ROUNDS = 3, 60
+LENET_ROUNDS = 60
 DRAWS = "-draws"
 
 # Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
@@ -84,10 +84,7 @@ def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
         algo: settings.configuration(setting, settings.Contender(algo)).replace(model_dropout=0.0)
         for algo in settings.WITHOUT_DROPOUT
     }
-    of_lenet = {
-        algo: config.replace(model="lenet", seeds=CONVOLUTIONAL_SEEDS, rounds=CONVOLUTIONAL_ROUNDS)
-        for algo, config in of_mlp.items()
-    }
+    of_lenet = {algo: config.replace(model="lenet", rounds=LENET_ROUNDS) for algo, config in of_mlp.items()}
     return (
         Grid(f"no-dropout-{setting.name}", "no-dropout", f"{setting.title}: no dropout", of_mlp, setting.num_classes),
         Grid(f"lenet-{setting.name}", "lenet", f"{setting.title}: LeNet-5", of_lenet, setting.num_classes),

@@ -19,23 +19,25 @@ from studies.papers.entry import Cell
 from studies.papers.page import Row as PaperRow
 from studies.papers.page import as_csv, png_bytes
 
-NOTES = f"""± is the sample standard deviation over seeds. The target is what random selection ends with: its mean over
-seeds and the last ten rounds, rounded down to a whole percent; a seed is there in the first round in which the mean of
-its last ten reaches it. A seed that does not arrive counts all rounds, and all
-megabytes (10^6 bytes) that it sent: with ≥ a mean is at least that, rounds are a restricted mean, and megabytes cannot
-be compared between rows, since not all rows send as many in all rounds. Every page has a target of its own.
-Equal MB: down and up together, what the seed of the row that sends the least sends in all; accuracy there is the mean
-of the last third (rounded up) of the rounds that they pay for, of ten at most; likewise for MB up alone. They may end a
-row that asks much within its warm-up, in which it selects as random selection does: what it is worth later is no part
-of that number. The upload of a report that is lost is not counted.
-Areas are means of the accuracy, over rounds and over megabytes up to the equal ones. Worst tenth: accuracy on the
-training data of the tenth of clients with the lowest, mean over the last {100 * LAST_SHARE:g} % of the rounds.
-Selection's time is a round's of one replicate, timed apart, with training and measuring stubbed, on a machine that did
-other work.
-Differences are paired by seed. Intervals are BCa bootstrap intervals at the level at which Holm's correction tests the
-comparison (close to 1 they are a little too narrow: docs/statistics.md), p-values those of two-sided sign flips after
-that correction over a column of a setting's page. Better or worse stands only where interval and p agree. Not
-significant does not mean equal, nor that there is no loss: the interval says how much there may be."""
+NOTES = f"""± is the sample standard deviation over seeds.
+
+The target is random selection's mean accuracy over seeds and the last ten rounds, rounded down to a whole percent; each
+page has its own. A seed arrives in the first round in which the mean of its last ten rounds reaches the target. A seed
+that never arrives counts all rounds and all megabytes (10^6 bytes). ≥ marks means with such seeds: rounds are then a
+restricted mean, and megabytes cannot be compared between rows.
+
+Equal MB is the traffic (down and up) of the row that sends least, for each seed. Accuracy at equal MB is the mean of
+the last third, at most ten, of the rounds within this traffic; the same holds for MB up alone. A row with expensive
+queries may still be in its warm-up there, with randomly selected clients. Lost reports count no upload.
+
+Areas are means of the accuracy, over rounds and over megabytes up to equal MB. The worst tenth is the tenth of clients
+with the lowest accuracy on their training data, over the last {100 * LAST_SHARE:g} % of the rounds. Selection time is
+that of one round and seed, without training, on a machine with other work.
+
+Differences are paired by seed. Intervals are BCa bootstrap intervals at the level of Holm's correction
+(docs/statistics.md); p-values are two-sided sign-flip tests with this correction over a column of the page.
+A verdict needs both the interval and the p-value. Not significant does not mean equal: the interval shows the possible
+difference."""
 
 FIRST = ("fmnist-1spc", "fmnist-2spc")
 IN_SHORT = (
@@ -260,16 +262,15 @@ def _too_few(table: Standings) -> bool:
 def _words() -> str:
     fashion = settings.SETTINGS["fmnist-2spc"].config
     return (
-        "Every strategy under the same settings: equal partitions, first weights and random streams of each seed, so "
-        "that all differences are paired. Data, model and local training are FedCor's (for MNIST those for "
-        f"Fashion-MNIST: a small MLP with a dropout of {fashion.model.model_dropout:g}); 10 clients a round "
-        "with one label per client and under skewness 0.8, 5 otherwise; all updates "
-        f"have the same weight; the server keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, "
-        "because GPFL needs them. No strategy was tuned in these settings; what tuning is worth in two of them stands "
-        f"below. {settings.WHY_NOT_ALL}\n\n"
-        "`python -m studies leaderboard --list` shows the parts; `--pages` writes these pages again from the curves, "
-        "and with another `--out` a part is run again from nothing. It takes these strategies only; your own beside "
-        "them in such a setting: `fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 "
+        "All strategies run under the same settings: equal partitions, initial weights and random streams per seed, so "
+        "that differences are paired. Data, model and local training are FedCor's, also on MNIST: a small MLP with a "
+        f"dropout of {fashion.model.model_dropout:g}. A round has 10 clients with one label per client and under "
+        "skewness 0.8, else 5. All updates have equal weight. The server keeps "
+        f"{100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs them. No strategy was "
+        f"tuned; the effect of tuning in two settings is below. {settings.WHY_NOT_ALL}\n\n"
+        "`python -m studies leaderboard --list` shows the parts, and `--pages` rewrites these pages from the curves. "
+        "To compare your own strategy in such a setting: "
+        "`fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 "
         f"--server-validation {settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory "
         "--out runs/mine`."
     )

@@ -20,13 +20,12 @@ ALGOS = (
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"gpfl scale=update": ("gpfl", {"scale": "update"})}
 """Additional rows with non-default strategy arguments: name -> strategy and arguments."""
 WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl")
-UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d")
+UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d", "clustered", "fed_cbs")
 
 WHY_NOT_ALL = (
-    f"All run under FedAvg, and some once more under {SERVER_OPTIMIZER}, the best of results/optimizers for FedCor in "
-    "both of its settings (five seeds of two of these settings, the same test images), with its default learning rate: "
-    f"{', '.join(UNDER_SERVER_OPTIMIZER)}, which query no clients, all clients, all clients once, and some clients. "
-    "These rows answer whether selection still matters with a better server step."
+    f"All strategies run under FedAvg, and {', '.join(UNDER_SERVER_OPTIMIZER)} also under {SERVER_OPTIMIZER} with its "
+    "default learning rate. These rows answer whether selection still matters with a better server optimizer. "
+    f"{SERVER_OPTIMIZER} was the best of five optimizers for FedCor (results/optimizers, on the same test images)."
 )
 """Reason why only some strategies run under the second optimizer."""
 

@@ -174,10 +174,12 @@ def test_a_folder_that_the_process_works_in_is_not_set_aside(unfinished, monkeyp
 
 
 @pytest.mark.slow
-def test_a_run_without_a_checkpoint_is_set_aside(whole, unfinished, tmp_path):
+@pytest.mark.parametrize("seconds, kept", [(0.0, True), (3600.0, False)])
+def test_long_rounds_without_a_checkpoint_are_set_aside(seconds, kept, whole, unfinished, tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "SECONDS_TO_LOSE", seconds)
     shutil.rmtree(unfinished / "checkpoints")
     assert_equal(fedjax_sel.run(SMALL.replace(out=str(unfinished))), whole[1])
-    assert (tmp_path / "run.aside-1" / "metrics.csv").exists()
+    assert (tmp_path / "run.aside-1" / "metrics.csv").exists() == kept
 
 
 @pytest.mark.slow

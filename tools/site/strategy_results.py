@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-_STUDIES = ("tuned-", "information", "no-dropout", "clock-")  # parts of the leaderboard under other conditions
+_STUDIES = ("tuned-", "information", "no-dropout", "lenet-", "clock-")  # parts of the leaderboard under other conditions
 
 
 def of_strategy(root: Path, name: str) -> str:
@@ -82,6 +82,7 @@ def _megabytes(row: dict[str, str]) -> float:
 
 _MORE = {  # a file with a row per strategy -> what it compares
     "leaderboard/no-dropout-fmnist-1spc/table.csv": "without dropout",
+    "leaderboard/lenet-fmnist-1spc/table.csv": "with LeNet-5",
     "fmnist_eleven/comparison.csv": "500 rounds of Fashion-MNIST",
     "optimizers/comparison.csv": "five optimizers",
     "absence/available_1.csv": "unavailable clients",

@@ -58,7 +58,7 @@ def _tuned(setting: Setting) -> tuple[Grid, Grid]:
     name = f"tuned-{setting.name}"
     title = f"{setting.title}: {tuning.DRAWS} draws of each strategy's hyperparameters"
     drawn = Grid(name + DRAWS, "tuned", title, tuning.draws(setting), setting.num_classes, own_seeds=True)
-    rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in settings.CORE}
+    rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in tuning.RANGES}
     title = f"{setting.title}: the best draw of each strategy"
     choose = partial(tuning.chosen, setting)
     return drawn, Grid(name, "tuned", title, rows, setting.num_classes, after=drawn.name, choose=choose)

@@ -4,8 +4,8 @@ Each strategy has the same number of distinct draws from the ranges below, plus 
 fixed before any run. Random selection has no draws, because its variants are other strategies.
 
 Draws do not change which facts a strategy requests in each round; for example, no draw of `divfl` requests gradients of
-all clients. The exception is power-of-choice, whose variants may query more, fewer or no candidates. The initial query
-of `fl_dp3s` may use another profile. All communication is billed.
+all clients. The exceptions are power-of-choice and OCS, which may query more or fewer candidates. The initial query of
+`fl_dp3s` may use another profile. All communication is billed.
 """
 
 import math
@@ -19,7 +19,7 @@ import numpy as np
 from fedjax_sel import Config, UserError, strategies
 from studies.leaderboard import measures, settings
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import CORE, Contender, Setting
+from studies.leaderboard.settings import Contender, Setting
 
 DRAWS = 8
 USUAL = 0  # draw number of the default settings
@@ -137,6 +137,25 @@ RANGES: dict[str, tuple[Ranges, ...]] = {
             "explore_pool": Uniform(1.0, 10.0),
         },
     ),
+    "hics_fl": (
+        {
+            "temperature": LogUniform(0.0005, 1.0),
+            "entropy_weight": LogUniform(1.0, 100.0),
+            "gamma": LogUniform(0.5, 20.0),
+            **_LINKAGE,
+        },
+    ),
+    "fedlecc": ({"num_clusters": Choice((5, None, 20, 50)), "clusters_per_round": Choice((None, 1, 2, 3, 5))},),
+    "fed_cbs": ({"exploration": LogUniform(0.01, 1000.0)},),
+    "greedyfed": ({"memory": Uniform(0.0, 0.95), "truncation": LogUniform(1e-5, 0.01)},),
+    "e3cs": (
+        {"quota": Uniform(0.05, 1.0), "quota_start": Choice((0.0, 0.25, 0.5)), "learning_rate": LogUniform(0.05, 5.0)},
+    ),
+    "cyclic": ({"num_groups": LogUniform(2, 20, whole=True)},),
+    "ocs": ({"num_candidates": LogUniform(10, 80, whole=True)},),
+    "kvib": ({"theta": Uniform(0.05, 1.0), "law": Choice(("root", "linear"))},),
+    "osmd": ({"alpha": Uniform(0.05, 0.95)},),
+    "delta": ({"score": Choice(("share-diversity",))},),  # its only parameter has two values
 }
 """Search space by strategy: equally probable alternatives, each a mapping from parameter to distribution. An
 alternative omits parameters that have no effect given its other values."""
@@ -195,7 +214,7 @@ def draws(setting: Setting) -> dict[str, Config]:
         row_of_draw(algo, number): settings.configuration(setting, Contender(algo), **arguments(algo, number)).replace(
             seeds=TUNING_SEEDS
         )
-        for algo in CORE
+        for algo in RANGES
         for number in numbers(algo)
     }
 
@@ -243,7 +262,9 @@ def best(held: Held, algo: str) -> int | None:
 
 
 def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
-    """Return the runs of the best draws on the leaderboard's seeds, by row, without strategies whose draws all failed.
+    """Return the runs of the best draws on the leaderboard's seeds, by row.
+
+    Strategies whose draws all failed, or were not run yet while those of others were, have no row.
 
     Args:
         setting: the setting.
@@ -252,7 +273,8 @@ def chosen(setting: Setting, held: Held) -> Mapping[str, Config]:
     Raises:
         UserError: a draw is missing.
     """
-    found = {algo: best(held, algo) for algo in CORE}
+    begun = {algo for algo in RANGES if any(row_of_draw(algo, number) in held.rows for number in numbers(algo))}
+    found = {algo: best(held, algo) for algo in RANGES if algo in begun or not numbers(algo) or not begun}
     return {
         algo: settings.configuration(setting, Contender(algo), **arguments(algo, number))
         for algo, number in found.items()

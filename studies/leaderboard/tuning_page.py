@@ -11,13 +11,12 @@ from studies.leaderboard import measures, standings, tuning
 from studies.leaderboard.grids import DRAWS
 from studies.leaderboard.series import Series
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import CORE
 
 PREFIX = "tuned-"
 ABOUT = (
-    f"Every strategy had {tuning.DRAWS} random draws of its hyperparameters beside its usual settings, on "
-    f"{len(tuning.TUNING_SEEDS)} other seeds; what was best there, run on these, and its accuracy minus that of its "
-    "usual settings. A strategy whose usual settings were the best is not named."
+    f"Each strategy was tuned with {tuning.DRAWS} random draws of its hyperparameters and its default settings, on "
+    f"{len(tuning.TUNING_SEEDS)} other seeds. The best of them then ran on these seeds. The numbers are its accuracy "
+    "minus that of the default settings. Strategies whose default settings were best are left out."
 )
 
 
@@ -33,7 +32,7 @@ def of_draws(held: Held) -> list[str]:
         held: results of the part.
     """
     lines = ["| strategy | draw | hyperparameters | accuracy, last 10 rounds, tuning seeds |", "|---|---|---|---|"]
-    for algo in CORE:
+    for algo in tuning.RANGES:
         found = tuning.accuracy(held, algo)
         highest = max(found.values(), default=0.0)
         for number, value in found.items():
@@ -44,13 +43,13 @@ def of_draws(held: Held) -> list[str]:
     ranges = ["| strategy | alternative | parameter | drawn from |", "|---|---|---|---|"]
     ranges += [
         f"| {algo} | {place} | {name} | {cell(str(one))} |"
-        for algo in CORE
+        for algo in tuning.RANGES
         for place, alternative in enumerate(tuning.RANGES[algo], 1)
         for name, one in alternative.items()
     ]
     about = (
-        "An alternative is drawn first, then its parameters; equal draws, and the usual settings, are drawn again. "
-        "Random selection has no hyperparameters: its variants are other strategies."
+        "An alternative is drawn first, then its parameters. Repetitions and the default settings are drawn again. "
+        "Random selection has no draws, because its variants are other strategies."
     )
     return ["\n".join(lines), "## The ranges", about, "\n".join(ranges)]
 
@@ -88,7 +87,7 @@ def in_short(name: str, found: Mapping[str, Held]) -> str:
     for algo, one in gains(name, found).items():
         by_verdict.setdefault(one.verdict, []).append(f"{algo} {one.difference:+.3f}")
     listed = "; ".join(f"{verdict}: {', '.join(algos)}" for verdict, algos in sorted(by_verdict.items()))
-    return f"{found[name].about['title']}, minus its usual settings: {listed}." if listed else ""
+    return f"{found[name].about['title']}, minus its default settings: {listed}." if listed else ""
 
 
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
@@ -100,8 +99,8 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
     """
     tuned, drawn = found[name], found.get(name + DRAWS)
     usual, compared = found.get(name.removeprefix(PREFIX)), gains(name, found)
-    rows = {algo: tuned.rows[algo] for algo in CORE if algo in tuned.rows}
-    lines = ["| strategy | hyperparameters | tuning seeds | these seeds | minus the usual settings | MB | MB usual |",
+    rows = {algo: tuned.rows[algo] for algo in tuning.RANGES if algo in tuned.rows}
+    lines = ["| strategy | hyperparameters | tuning seeds | these seeds | minus default | MB | MB default |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for algo, series in rows.items():
         arguments = tuned.about["rows"][algo]["algo_args"]
@@ -113,18 +112,16 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         usually = _megabytes(usual.rows[algo]) if usual is not None and algo in compared else ""
         lines.append(f"| {algo} | {cell(in_words(arguments))} | {before} | {mean} | {against} | {sent} | {usually} |")
     about = (
-        f"Every strategy had its usual settings and {tuning.DRAWS} random draws of its hyperparameters on "
-        f"{len(tuning.TUNING_SEEDS)} seeds that are not these (random selection has none); what had the highest mean "
-        "accuracy of the last ten rounds there was then run here. All accuracies are that mean. That on the tuning "
-        f"seeds is the highest of {tuning.DRAWS + 1}, which flatters it; and the test images are the same there and "
-        "here, as users' are when they tune on them. What is compared is what this procedure yields: three seeds "
-        "choose by chance as well, equal draws search small spaces (`clustered`) whole and those of six numbers "
-        "(`fedcor`, `fedgp`) hardly, and gains of two strategies are not compared with each other. Bytes "
-        "are not looked at where the best draw is chosen: a tuned strategy may send more. Where the usual settings "
-        "were the best, nothing is compared."
+        f"Each strategy was tuned with its default settings and {tuning.DRAWS} random draws of its hyperparameters, on "
+        f"{len(tuning.TUNING_SEEDS)} other seeds (random selection has none). The draw with the highest accuracy, mean "
+        "of the last ten rounds, then ran on these seeds. Its accuracy on the tuning seeds is the highest of "
+        f"{tuning.DRAWS + 1} and therefore biased upward. Tuning and comparison use the same test images. With three "
+        "tuning seeds, chance also decides. The draws cover small spaces (`clustered`) completely and spaces of six "
+        "numbers (`fedcor`, `fedgp`) hardly; gains of two strategies are not compared with each other. The choice "
+        "ignores traffic: a tuned strategy may send more. If the default settings were best, nothing is compared."
     )
-    if drawn is not None and (gone := [algo for algo in CORE if algo not in tuned.about["planned"]]):
-        about += f" All draws failed, and there is no row, of {', '.join(gone)}."
+    if drawn is not None and (gone := [algo for algo in tuning.RANGES if algo not in tuned.about["planned"]]):
+        about += f" Without a row, because all draws failed or were not run: {', '.join(gone)}."
     return ["## What was drawn", about, "\n".join(lines)]
 
 

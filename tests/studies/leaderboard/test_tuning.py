@@ -8,28 +8,31 @@ import pytest
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import Env
+from fedjax_sel.testing.bench import MODEL, OUTPUT_LAYER
 from studies.leaderboard import grids, tuning, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.series import Setting as Held
-from studies.leaderboard.settings import CORE, SEEDS, SETTINGS
+from studies.leaderboard.settings import ALGOS, SEEDS, SETTINGS
 from tests.studies.leaderboard import made_up
 
 
 def test_every_draw_is_a_strategy_and_always_the_same():
-    assert set(tuning.RANGES) == set(CORE)
+    assert set(tuning.RANGES) == set(ALGOS) - {"full"}
     assert not tuning.drawn("random") and not list(tuning.numbers("random"))  # its variants are other strategies
-    for algo in CORE[1:]:
+    for algo in ALGOS[1:-1]:
         drawn = tuning.drawn(algo)
         tuning.drawn.cache_clear()
         assert drawn == tuning.drawn(algo)
-        assert len(drawn) == len({str(sorted(one.items())) for one in drawn}) == tuning.DRAWS and {} not in drawn
+        count = 1 if algo == "delta" else tuning.DRAWS  # its only parameter has two values
+        assert len(drawn) == len({str(sorted(one.items())) for one in drawn}) == count and {} not in drawn
         defaults = {name: parameter.default for name, parameter in strategies.parameters(algo).items()}
         for one in drawn:
             assert all(defaults[name] != value for name, value in one.items())  # else two might be one
             strategy = strategies.make(algo, **one)
             for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
                 selected = SETTINGS[name].config.selection.num_selected
-                env = Env(100, selected, 150, 10, 1000, jnp.full(100, 600), jnp.full(100, 0.01))
+                sizes = jnp.full(100, 600), jnp.full(100, 0.01)
+                env = Env(100, selected, 150, 10, 1000, *sizes, params=MODEL, output_layer=OUTPUT_LAYER)
                 jax.eval_shape(strategy.init, jax.random.key(0), env)
             assert set(one) <= set(strategies.parameters(algo))
     assert tuning.arguments("fedgp", 1) != tuning.arguments("fedcor", 1)
@@ -54,15 +57,15 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[4:] for line in text.splitlines()[2:]}
     assert lines["afl"][0].startswith("**+0.100") and lines["afl"][1:] == ["80", "60 |"]
     short = tuning_page.in_short("tuned-x", {"tuned-x": Held(rows, about), "x": usual})
-    assert short == "Made up, minus its usual settings: better: afl +0.100."
+    assert short == "Made up, minus its default settings: better: afl +0.100."
     assert tuning_page.in_short("tuned-x", {"tuned-x": usual, "x": usual}) == ""
     assert lines["pow_d"] == ["", "40", " |"] and lines["random"] == ["", "40", " |"]
     del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet
     text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
     assert "| afl | alpha1=0.5 |  | 0.600 |  | 80 |  |" in text
-    about["planned"] = [algo for algo in CORE if algo != "oort"]
+    about["planned"] = [algo for algo in tuning.RANGES if algo != "oort"]
     found = {"tuned-x": Held(rows, about), "x": usual, "tuned-x-draws": Held({}, made_up.about({}))}
-    assert "All draws failed, and there is no row, of oort." in tuning_page.of_best("tuned-x", found)[1]
+    assert "Without a row, because all draws failed or were not run: oort." in tuning_page.of_best("tuned-x", found)[1]
     assert "p = 0.002)" in lines["afl"][0] or "p = 0.002:" in lines["afl"][0]  # a family of one
 
 
@@ -88,11 +91,11 @@ def held(best):
     """Draws of which one of each strategy is the best."""
     rows = {
         tuning.row_of_draw(algo, number): made_up.level(0.6 if number == best else 0.5, seeds=3)
-        for algo in CORE
+        for algo in tuning.RANGES
         for number in tuning.numbers(algo)
     }
     about = made_up.about(rows)
-    for algo in CORE:
+    for algo in tuning.RANGES:
         for number in tuning.numbers(algo):
             about["rows"][tuning.row_of_draw(algo, number)]["algo_args"] = tuning.arguments(algo, number)
     return Held(rows, about)
@@ -101,13 +104,14 @@ def held(best):
 def test_the_best_draw_is_measured_on_other_seeds():
     setting = SETTINGS["fmnist-2spc"]
     drawn, tuned = GRIDS["tuned-fmnist-2spc-draws"], GRIDS["tuned-fmnist-2spc"]
-    assert len(drawn.rows) == (len(CORE) - 1) * (tuning.DRAWS + 1) and tuned.after == drawn.name
+    assert len(drawn.rows) == sum(len(tuning.numbers(algo)) for algo in tuning.RANGES) and tuned.after == drawn.name
     assert {config.run.seeds for config in drawn.rows.values()} == {tuning.TUNING_SEEDS}
     found = tuned.choose(held(best=3))
-    assert list(found) == list(CORE)
+    assert list(found) == list(tuning.RANGES)
     for algo, config in found.items():
         assert config.run.seeds == tuple(range(SEEDS)) and not set(config.run.seeds) & set(tuning.TUNING_SEEDS)
-        assert dict(config.selection.algo_args) == (tuning.arguments(algo, 3) if algo != "random" else {})
+        best = 3 if 3 in tuning.numbers(algo) else tuning.USUAL
+        assert dict(config.selection.algo_args) == tuning.arguments(algo, best)
         assert config.replace(algo="random", algo_args={}) == setting.config.replace(algo="random")
 
 
@@ -133,7 +137,7 @@ def test_equal_draws_and_missing_ones():
             del failed.rows[row]
             failed.about["failed_for_good"].append(row)
     kept = grids.GRIDS["tuned-fmnist-2spc"].choose(failed)  # the others are not held up by it
-    assert tuning.best(failed, "afl") is None and list(kept) == [algo for algo in CORE if algo != "afl"]
+    assert tuning.best(failed, "afl") is None and list(kept) == [algo for algo in tuning.RANGES if algo != "afl"]
     few.about["rows"][tuning.row_of_draw("afl", 3)]["algo_args"] = {"alpha1": 0.5}
     with pytest.raises(
         UserError, match=r"^PART: afl draw=3 was run with other hyperparameters than this version draws"

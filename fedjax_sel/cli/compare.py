@@ -142,28 +142,31 @@ def _print(found: "ComparisonResult") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from fedjax_sel import metrics
     from fedjax_sel.reporting import comparison
 
     width = None if Console().is_terminal else command_line.width()
     console = Console(highlight=False, emoji=False, markup=False, width=width)  # names are printed literally
     more = 0
     for conditions, title in found.titles.items():
-        rows = [row for row in found.rows if row.conditions == conditions]
+        here = [(row, result) for row, result in zip(found.rows, found.results) if row.conditions == conditions]
+        rows, results = zip(*here)
         pairs = [pair for pair in found.pairs if pair.conditions == conditions]
-        here = comparison.verdict(rows, pairs, {})
-        more = max(more, here.seeds)
+        verdict = comparison.verdict(rows, pairs, {})
+        more = max(more, verdict.seeds)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("strategy", overflow="fold")
-        for name in (here.measure, "difference", "verdict", "MB", "ratio"):
+        for name in (verdict.measure, "difference", "verdict", "MB", "ratio"):
             table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
-        for line in here.lines:
+        for line in verdict.lines:
             table.add_row(
                 line.algo, line.value, line.difference, line.verdict, line.megabytes.removesuffix(" MB"), line.ratio
             )
         console.print(f"{conditions}: {title}", soft_wrap=False)
-        console.print(f"\n{here.headline}\n", style="bold")
+        console.print(f"\n{verdict.headline}\n", style="bold")
         console.print(table)
-        console.print()
+        about = f"{verdict.measure}: mean of the last {metrics.LAST_ROUNDS} rounds."
+        console.print(f"\n{' '.join([about, *comparison.at_equal_budgets(rows, results)])}\n")
     folder = shlex.quote(str(found.out))
     print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, PNGs)")
     print(f"Report: fedjax-sel report {folder} --html {shlex.quote(str(found.out / 'report.html'))}")

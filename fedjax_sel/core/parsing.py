@@ -55,10 +55,16 @@ def shown(value: Any) -> str:
 def did_you_mean(unknown: str, known: Iterable[str]) -> str:
     """Return "did you mean 'a' or 'b'?" with similar names, or "choose from a, b, c" if none is similar."""
     known = sorted(set(known))
-    near = difflib.get_close_matches(unknown, known, n=2, cutoff=0.6)
+    by_letters = {_letters(name): name for name in known}
+    near = difflib.get_close_matches(_letters(unknown), by_letters, n=2, cutoff=0.6)
     if near:
-        return f"did you mean {' or '.join(repr(name) for name in near)}?"
+        return f"did you mean {' or '.join(repr(by_letters[name]) for name in near)}?"
     return f"choose from {', '.join(known)}" if known else "no names are defined"
+
+
+def _letters(name: str) -> str:
+    """Return a name in lower case without separators: FL-DP3S and fl_dp3s are the same."""
+    return re.sub("[-_ ]", "", name.lower())
 
 
 def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:

@@ -159,9 +159,7 @@ def _print(found: "ComparisonResult") -> None:
         for name in (verdict.measure, "difference", "verdict", "MB", "ratio"):
             table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
         for line in verdict.lines:
-            table.add_row(
-                line.algo, line.value, line.difference, line.verdict, line.megabytes.removesuffix(" MB"), line.ratio
-            )
+            table.add_row(line.algo, line.value, line.difference, line.verdict, line.megabytes, line.ratio)
         console.print(f"{conditions}: {title}", soft_wrap=False)
         console.print(f"\n{verdict.headline}\n", style="bold")
         console.print(table)

@@ -559,7 +559,7 @@ def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | N
         if pair.found is not None:
             difference = f"{pair.found.difference:+.3f}"
             interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
-    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, verdict, f"{short(moved)} MB", ratio)
+    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, verdict, short(moved), ratio)
 
 
 def _moved(row: Row) -> float:

@@ -204,7 +204,7 @@ def label_ends(axis: Any, height: float) -> None:
             line.get_label(), (line.get_xdata()[-1], own), xycoords=("data", "axes fraction"),
             xytext=(1.03, at), textcoords="axes fraction", color=line.get_color(), fontsize="small", va="center",
             annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "alpha": 0.6, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "linestyle": ":", "shrinkB": 0},
         )  # fmt: skip
 
 

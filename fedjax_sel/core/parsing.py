@@ -55,10 +55,9 @@ def shown(value: Any) -> str:
 def did_you_mean(unknown: str, known: Iterable[str]) -> str:
     """Return "did you mean 'a' or 'b'?" with similar names, or "choose from a, b, c" if none is similar."""
     known = sorted(set(known))
-    by_letters = {_letters(name): name for name in known}
-    near = difflib.get_close_matches(_letters(unknown), by_letters, n=2, cutoff=0.6)
-    if near:
-        return f"did you mean {' or '.join(repr(by_letters[name]) for name in near)}?"
+    same = [name for name in known if _letters(name) == _letters(unknown)]
+    if near := same or difflib.get_close_matches(unknown, known, n=2, cutoff=0.6):
+        return f"did you mean {' or '.join(repr(name) for name in near)}?"
     return f"choose from {', '.join(known)}" if known else "no names are defined"
 
 

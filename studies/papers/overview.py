@@ -56,7 +56,7 @@ IN_SHORT = {
     "gpfl/fig7": ("linear weight of exploration is best", "never significantly"),
     "gpfl/theorem1": ("bound on the regret", "negative as printed"),
     "fl_dp3s/fig1": ("fastest at every skewness", "two seeds so far"),
-    "fl_dp3s/calibrated": ("twice as fast as random selection", "not finished"),
+    "fl_dp3s/calibrated": ("twice as fast as random selection", "more accurate, not twice as fast"),
     "fl_dp3s/fig2": ("lowest GEMD of all strategies", "two seeds so far"),
     "fl_dp3s/fig3": ("first-layer profiles are best", "one seed: no better"),
     "fl_dp3s/fig4": ("profiles depend on the initialization", "as claimed"),

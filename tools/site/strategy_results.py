@@ -5,7 +5,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-_STUDIES = ("tuned-", "information", "no-dropout", "lenet-", "clock-")  # parts of the leaderboard under other conditions
+_STUDIES = (
+    "tuned-",
+    "information",
+    "no-dropout",
+    "lenet-",
+    "clock-",
+)  # parts of the leaderboard under other conditions
 
 
 def of_strategy(root: Path, name: str) -> str:

@@ -31,7 +31,6 @@ from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Carry, Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
-from fedjax_sel.tasks import Task
 
 
 class Timer:
@@ -64,37 +63,28 @@ class Writer:
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
         self._metrics = out / run_files.METRICS
-        self._rows, self._bytes, self._columns = hashlib.sha256(), 0, None
-        if rounds:
-            content = files.read_bytes(self._metrics, run_files.MOST_BYTES)
-            self._count(content)
-            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have fewer
+        self._rows = bytearray(files.read_bytes(self._metrics, run_files.MOST_BYTES) if rounds else b"")
+        # an earlier version may have fewer columns
+        self._columns = self._rows.split(b"\n", 1)[0].decode().split(",") if rounds else None
 
-    def _count(self, content: bytes) -> None:
-        self._rows.update(content)
-        self._bytes += len(content)
-
-    def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Append the next rounds; rewrite all rows, from `so_far`, if another process changed the earlier ones."""
-        self._lock.check(self._out)
-        text = run_files.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
+    def chunk(self, chunk: Result) -> None:
+        """Append the rows of the next rounds."""
+        text = run_files.csv_text(chunk, self._rounds, header=not self._rows, names=self._columns)
         self._rounds += chunk.num_rounds
-        with self._writing("metrics"):
-            if self._rewrites_rows(so_far):
-                return
-            with self._metrics.open("ab") as file:
-                file.write(text)
-        self._count(text)
+        self._write_rows(text.encode())
 
-    def _rewrites_rows(self, so_far: Callable[[], Result]) -> bool:
-        """Rewrite all rows if the size of `metrics.csv` differs from the number of bytes written."""
-        if (self._metrics.stat().st_size if self._metrics.exists() else 0) == self._bytes:
-            return False
-        content = run_files.csv_text(so_far(), 0, header=True, names=self._columns).encode()
-        files.write(self._metrics, content)
-        self._rows, self._bytes = hashlib.sha256(content), len(content)
-        self._say(f"{self._metrics} was removed or changed by another process, and has been rewritten")
-        return True
+    def _write_rows(self, more: bytes = b"") -> None:
+        """Append rows to `metrics.csv`; rewrite the whole file if another process changed its size."""
+        self._lock.check(self._out)
+        before = len(self._rows)
+        self._rows += more
+        with self._writing("metrics"):
+            if (self._metrics.stat().st_size if self._metrics.exists() else 0) != before:
+                files.write(self._metrics, bytes(self._rows))
+                self._say(f"{self._metrics} was removed or changed by another process, and has been rewritten")
+            elif more:
+                with self._metrics.open("ab") as file:
+                    file.write(more)
 
     def end(self, weights: Weights, result: Result) -> None:
         """Write the final models' weights, leading axis [seeds], and then `result.json`, which completes the run."""
@@ -111,9 +101,7 @@ class Writer:
         self._seal(result)
 
     def _rows_and_cohorts(self, result: Result) -> None:
-        self._lock.check(self._out)
-        with self._writing("metrics"):
-            self._rewrites_rows(lambda: result)
+        self._write_rows()
         with self._writing("cohorts"):
             folder.write_cohorts(self._out, result.cohorts)
 
@@ -125,7 +113,7 @@ class Writer:
 
     def _manifest(self, result: Result) -> Manifest:
         """Return the manifest of the rows and cohorts in the folder."""
-        metrics = {"bytes": self._bytes, "sha256": self._rows.hexdigest()}
+        metrics = {"bytes": len(self._rows), "sha256": hashlib.sha256(self._rows).hexdigest()}
         return {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
 
     def checkpoint(self, state: State, result: Result, ends: bool) -> None:
@@ -160,25 +148,9 @@ class Writer:
 class Collector:
     """Gathers the chunks of a run into a Result."""
 
-    def __init__(
-        self,
-        config: Config,
-        data_source: str,
-        num_params: int,
-        floats_per_answer: Sequence[int],
-        earlier: Result | None = None,
-        num_carried: int = 0,
-        task: Task | None = None,
-    ):
-        """Create a collector for one process, whose first chunk includes the compilation.
-
-        A client sends `floats_per_answer` numbers per kind of query. A resumed run has the rounds `earlier`, and
-        `num_carried` parameters are carried but not trained. The task None is classification.
-        """
-        self._config, self._data_source = config, data_source
-        self._num_params, self._num_carried = num_params, num_carried
-        self._floats_per_answer = tuple(floats_per_answer)
-        self._task = tasks.classification() if task is None else task
+    def __init__(self, problem: Problem, earlier: Result | None):
+        """Create a collector for one process, whose first chunk includes the compilation; `earlier` is prepended."""
+        self._problem = problem
         self._parts = [] if earlier is None else [earlier]
         self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
         self._compiled = False
@@ -193,18 +165,20 @@ class Collector:
         steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
         self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
-        names = (*tasks.names(self._task).all, tasks.SECONDS)
+        problem, model = self._problem, self._problem.model
+        lengths = clock.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
+        names = (*tasks.names(problem.task).all, tasks.SECONDS)
         self._parts.append(
             Result(
-                config=self._config,
-                data_source=self._data_source,
-                seeds=self._config.run.seeds,
+                config=problem.config,
+                data_source=problem.dataset.source,
+                seeds=problem.config.run.seeds,
                 cohorts=by_seed.cohort,
-                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
+                ledger=settle(by_seed.events, model.num_params, lengths, model.num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
                 measured={name: by_seed.measured[name] for name in names if name in by_seed.measured},
-                higher_is_better=self._task.measure.higher_is_better,
+                higher_is_better=problem.task.measure.higher_is_better,
             )
         )
         return self._parts[-1]
@@ -288,46 +262,43 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
-        lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
-        model, source = problem.model, problem.dataset.source
-        collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
+        collector = Collector(problem, start.earlier)
         timer = None if out is None else Timer(config.run, start.rounds)
-        ending, final = _Ending(), None
-        view = _view if callbacks.wanted(watching, "snapshot") else None
+        final, view = None, _view if callbacks.wanted(watching, "snapshot") else None
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            ending.requested = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
-            if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
+            interruption.ended = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
+            if interruption.ended or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
             callbacks.call(watching, "snapshot", start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
-        chunks = iter(()) if ending.requested else run.chunks(*programs)
-        for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
+        chunks = iter(()) if interruption.ended else run.chunks(*programs)
+        for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption):
             interruption.listen()  # from here on, an immediate end would lose rounds
             verdict = reading.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:
-                writer.chunk(chunk, collector.result)
+                writer.chunk(chunk)
                 if verdict is not None:
                     writer.results(collector.result())
                 elif state is not None:
-                    at_its_end = ending.requested or first + chunk.num_rounds == config.run.rounds
+                    at_its_end = interruption.ended or first + chunk.num_rounds == config.run.rounds
                     writer.checkpoint(state, collector.result(), at_its_end)
             measured = chunk.measured[chunk.test_measure]
             reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
             try:
-                ending.requested |= callbacks.call(watching, "chunk", chunk, first)
+                interruption.ended |= callbacks.call(watching, "chunk", chunk, first)
             except KeyboardInterrupt:
                 interruption.take()
             if seen is not None:
                 callbacks.call(watching, "snapshot", first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
-        ended = result.finished or ending.requested
+        ended = result.finished or interruption.ended
         if final is not None:
             weights = final.carry.params
             result = dataclasses.replace(result, weights=weights, model=problem.model)
@@ -352,12 +323,6 @@ def _reporter(config: Config, started_at: float, shown: bool, further: Sequence[
     return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about, further)
 
 
-class _Ending:
-    """A mutable flag: True once a callback requests the end of the run."""
-
-    requested = False
-
-
 def start_jax(config: Config) -> None:
     """Set the JAX options that must be set before the devices are initialized."""
     if config.run.deterministic:
@@ -380,7 +345,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
     if config.run.resume == "never":
         return None
 
-    def look() -> dict | None:
+    def look() -> dict[str, Any] | None:
         done = reading.finished_result(out, config, lambda share: data or folder.of_experiment(experiment, share))
         if done is None:
             return None
@@ -391,8 +356,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
             checkpoint.restore(out)
         return run_files.to_plain(done)
 
-    plain = devices.on_first(look)
-    return None if plain is None else run_files.from_plain(plain)
+    return run_files.from_plain(devices.on_first(look))
 
 
 def _open(
@@ -403,8 +367,13 @@ def _open(
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
-    plain = devices.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
-    start = resume.from_plain(plain)
+
+    def opened() -> dict[str, Any]:
+        start = resume.open_run(out, problem, ours, state, lock)
+        return {**start._asdict(), "earlier": run_files.to_plain(start.earlier)}
+
+    plain = devices.on_first(opened)
+    start = resume.Start(**{**plain, "earlier": run_files.from_plain(plain["earlier"])})
     if not devices.is_first():
         return start, None
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
@@ -436,7 +405,6 @@ def _one_ahead(
     timer: Timer | None,
     view: run.View | None,
     interruption: Interruption,
-    ending: _Ending,
 ) -> Iterator[_Done]:
     """Fetch each chunk while the device computes the next one.
 
@@ -449,8 +417,8 @@ def _one_ahead(
             yield _fetch(*waiting)
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        ending.requested = devices.any_machine(ending.requested)
-        last = devices.any_machine(interruption.asked > 0) or ending.requested
+        interruption.ended = devices.any_machine(interruption.ended)
+        last = devices.any_machine(interruption.asked > 0) or interruption.ended
         state = None
         if last or rounds == num_rounds or (timer is not None and devices.any_machine(timer.due(rounds))):
             state = chunk.copy_state()

@@ -178,15 +178,3 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     reading.reject_skipped_updates(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
-
-
-def to_plain(start: Start) -> dict[str, Any]:
-    """Return a start as values that can be sent to other hosts."""
-    earlier = None if start.earlier is None else run_files.to_plain(start.earlier)
-    return {**start._asdict(), "earlier": earlier}
-
-
-def from_plain(plain: dict[str, Any]) -> Start:
-    """Return the start from the values of `to_plain`."""
-    earlier = plain["earlier"]
-    return Start(**{**plain, "earlier": None if earlier is None else run_files.from_plain(earlier)})

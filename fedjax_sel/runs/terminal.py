@@ -224,10 +224,11 @@ class Interruption(contextlib.AbstractContextManager):
 
     Attributes:
         asked: the number of the first signal; 0 if none arrived.
+        ended: whether a callback ended the run.
     """
 
     def __init__(self, shown: bool, at_once: bool = True):
-        self.asked, self._at_once, self._shown = 0, at_once, shown
+        self.asked, self.ended, self._at_once, self._shown = 0, False, at_once, shown
         self._second_interrupts = False
         self._previous: dict[int, object] = {}
 

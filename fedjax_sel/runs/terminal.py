@@ -177,22 +177,17 @@ class Reporter:
         if measured.any():
             last = np.flatnonzero(measured)[-1]
             self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
+        left = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
+        line = f"round {done}/{self._num_rounds}  {self._text}"
         if self._bar is not None:
             ends = 0.0 if speed is None else now + self._seconds_left(done, speed)
             self._bar.update(self._task, completed=done, text=self._text, stage="", speed=speed, ends=ends)
         elif self._notebook is not None:
-            self._notebook.update(self._in_a_line(done, now, speed), done / self._num_rounds)
+            after = f"  {now - self._started:.1f} s" if done == self._num_rounds else left or "  compiled"
+            self._notebook.update(line + after, done / self._num_rounds)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
             self._last_line = now
-            how_fast = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
-            print(f"round {done}/{self._num_rounds}  {self._text}{how_fast}", file=self._stream, flush=True)
-
-    def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
-        """Return a notebook's status line; after the last round, with the duration."""
-        time_and_speed = "compiled" if speed is None else f"{rate(speed)}  {self._left(done, speed)}"
-        if done == self._num_rounds:
-            time_and_speed = f"{now - self._started:.1f} s"
-        return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
+            print(line + left, file=self._stream, flush=True)
 
     def _left(self, done: int, speed: float) -> str:
         return until_done(self._seconds_left(done, speed), len(self._further) > 0)

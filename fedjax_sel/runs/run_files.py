@@ -120,16 +120,7 @@ class Result:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed."""
-        seeds, rounds = len(self.seeds), self.num_rounds
-        columns = {
-            "seed": np.tile(self.seeds, rounds),
-            "round": np.repeat(np.arange(1, rounds + 1), seeds),
-            **{name: np.ravel(values.T) for name, values in self.measured.items()},
-            **{name: np.ravel(values.T) for name, values in self.ledger._asdict().items()},
-            CLOCK: np.repeat(self.elapsed_seconds, seeds),
-            STEADY_CLOCK: np.repeat(self.round_seconds, seeds),
-        }
-        return files.pandas().DataFrame(columns)
+        return files.pandas().DataFrame(_table(self))
 
     @property
     def test_measure(self) -> str:
@@ -267,12 +258,6 @@ def writing(folder: Path) -> Iterator[None]:
         raise UserError(f"--out: {why}; free disk space or give another folder") from error
 
 
-def make_out_folder(folder: Path) -> None:
-    """Create a folder if it is missing."""
-    with writing(folder):
-        pass
-
-
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
 PARAMS = "params.npz"
@@ -347,17 +332,23 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
-    for index in range(chunk.num_rounds):
-        for position, seed in enumerate(chunk.seeds):
-            numbers = {name: np.float32(values[position, index]) for name, values in chunk.measured.items()}
-            # The shortest text that parses to the same float32.
-            measured = {name: "" if np.isnan(number) else str(number) for name, number in numbers.items()}
-            counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
-            steady = chunk.round_seconds[index]
-            clocks = {CLOCK: f"{chunk.elapsed_seconds[index]:.3f}"}
-            clocks[STEADY_CLOCK] = "" if np.isnan(steady) else f"{steady:.6g}"
-            writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
+    formats, table = {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}, _table(chunk, first_round)
+    for row in zip(*table.values()):
+        # `str` of a float32 is the shortest text that parses to the same float32.
+        writer.writerow({name: "" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)})
     return text.getvalue()
+
+
+def _table(result: Result, first_round: int = 0) -> dict[str, np.ndarray]:
+    """Return the columns of `metrics.csv`, one row per round and seed."""
+    seeds, rounds = len(result.seeds), result.num_rounds
+    return {
+        "seed": np.tile(result.seeds, rounds),
+        "round": np.repeat(np.arange(first_round, first_round + rounds) + 1, seeds),
+        **{name: np.ravel(values.T) for name, values in {**result.measured, **result.ledger._asdict()}.items()},
+        CLOCK: np.repeat(result.elapsed_seconds, seeds),
+        STEADY_CLOCK: np.repeat(result.round_seconds, seeds),
+    }
 
 
 def parse(

@@ -95,34 +95,27 @@ class Writer:
         self._about = {**self._about, checkpoint.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
         self._seal(result)
 
-    def results(self, result: Result) -> None:
-        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written."""
-        self._rows_and_cohorts(result)
-        self._seal(result)
-
-    def _rows_and_cohorts(self, result: Result) -> None:
-        self._write_rows()
-        with self._writing("cohorts"):
-            folder.write_cohorts(self._out, result.cohorts)
-
     def _seal(self, result: Result) -> None:
         self._lock.check(self._out)
         with self._writing(run_files.RESULT):
             checkpoint.sync(self._metrics)
-            folder.write_result(self._out, {**self._manifest(result), "rounds": result.num_rounds})
+            run_files.write(self._out / run_files.RESULT, {**self._manifest(result), "rounds": result.num_rounds})
+            checkpoint.sync(self._out)
 
     def _manifest(self, result: Result) -> Manifest:
         """Return the manifest of the rows and cohorts in the folder."""
         metrics = {"bytes": len(self._rows), "sha256": hashlib.sha256(self._rows).hexdigest()}
         return {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
 
-    def checkpoint(self, state: State, result: Result, ends: bool) -> None:
-        """Save the state, in host memory, and the cohorts of all rounds; the rows must already be written.
+    def checkpoint(self, state: State | None, result: Result, ends: bool) -> None:
+        """Save the cohorts of all rounds, and the state, in host memory; the rows must already be written.
 
         If `end` follows (`ends`), it writes `result.json`: the run must not count as finished before its weights exist.
         """
-        self._rows_and_cohorts(result)
-        if self._run.keep > 0:
+        self._write_rows()
+        with self._writing("cohorts"):
+            folder.write_cohorts(self._out, result.cohorts)
+        if state is not None and self._run.keep > 0:
             about = self._manifest(result)
             self._lock.check(self._out)
             with self._writing("a checkpoint", ValueError, RuntimeError):  # orbax raises each of them for a full disk
@@ -282,7 +275,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             if writer is not None:
                 writer.chunk(chunk)
                 if verdict is not None:
-                    writer.results(collector.result())
+                    writer.checkpoint(None, collector.result(), False)
                 elif state is not None:
                     at_its_end = interruption.ended or first + chunk.num_rounds == config.run.rounds
                     writer.checkpoint(state, collector.result(), at_its_end)

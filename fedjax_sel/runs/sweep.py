@@ -209,7 +209,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         if job.config.run.resume != "never":
             done = reading.finished_result(path, job.config, lambda _, digests=digests: digests)
             if path.is_dir():
-                folder.reject_other_data(path, digests)
+                folder.reject_other_digests(path, folder.made_from(path), digests)
         checked.append(Checked(job, problem, digests, done is not None))
     return checked
 

@@ -31,9 +31,8 @@ _ROOM_TO_SPARE = 2**17  # bytes, for the metadata of orbax and the manifest
 
 def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first, without checking that they are intact."""
-    found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
-    rounds = {path: number for path, number in found.items() if number is not None}  # names may exceed eight digits
-    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)
+    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and rounds_of(path) is not None]
+    return sorted(found, key=lambda path: (rounds_of(path), path.name), reverse=True)  # names may exceed eight digits
 
 
 def rounds_of(place: Path) -> int | None:
@@ -90,12 +89,6 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     except Exception as error:  # readers raise many types of errors for a damaged file
         message = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DamagedError(f"it cannot be read ({message})") from error
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove partial checkpoints of processes that died while saving; no process may be saving there."""
-    for path in folder.glob(f".{_PREFIX}*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(place: Path) -> None:
@@ -167,17 +160,8 @@ def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]
     with _orbax() as (ocp, checkpointer):
         as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
         found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
-    arrays = {}
-    for place, (name, about) in enumerate(described.items()):
-        array = found.get(f"{place:05d}", np.zeros(about["shape"], about["dtype"]))
-        if _description(array) != about:
-            raise DamagedError(f"the array {name} was changed")
-        arrays[name] = array
-    return arrays
-
-
-def _description(array: np.ndarray) -> dict[str, Any]:
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
+    empty = {name: np.zeros(about["shape"], about["dtype"]) for name, about in described.items() if 0 in about["shape"]}
+    return {name: empty[name] if name in empty else found[f"{place:05d}"] for place, name in enumerate(described)}
 
 
 def digest_of_array(array: np.ndarray) -> str:
@@ -188,7 +172,10 @@ def digest_of_array(array: np.ndarray) -> str:
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     written = sorted(path for path in folder.rglob("*") if path.is_file())
     digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
-    described = {name: _description(array) for name, array in arrays.items()}
+    described = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
+        for name, array in arrays.items()
+    }
     run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
 
 

@@ -4,6 +4,7 @@ import contextlib
 import io
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -115,11 +116,6 @@ def holds_run(path: Path) -> bool:
     return (path / CONFIG).exists() or checkpoint.newest(path) is not None
 
 
-def holds_rounds(path: Path) -> bool:
-    """Return whether a folder holds rounds."""
-    return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
-
-
 def shows_nothing(path: Path) -> bool:
     """Return whether a run has no complete round: it has just started, or ended in its first round."""
     newest = checkpoint.newest(path)
@@ -211,7 +207,8 @@ def is_aside(path: Path) -> bool:
 
 def remove_unfinished(path: Path) -> None:
     """Remove partial files of processes that died while writing; no process may be writing there."""
-    checkpoint.remove_unfinished(path / CHECKPOINTS)
+    for place in (path / CHECKPOINTS).glob(".*.tmp"):
+        shutil.rmtree(place, ignore_errors=True)
     for file in files.unfinished(path):
         file.unlink(missing_ok=True)
 
@@ -233,8 +230,7 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
     if they are lost or damaged.
     """
     about = run_files.read_json(path / ENVIRONMENT)
-    before = about.get("resumed")
-    resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
+    resumed = [*about.get("resumed", []), {"after_round": resumed_from["rounds"]} | environment()]
     data = description(problem.given, problem.config.run.seeds)
     with run_files.writing(path):
         with (path / METRICS).open("r+b") as file:

@@ -131,7 +131,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         raise UserError(f"--resume must: {out} has no checkpoint; omit the flag to start from the beginning")
     lock.check(out)
     never = config.run.resume == "never"
-    if folder.holds_rounds(out) if never else folder.is_worth_keeping(out):  # else the new run overwrites it
+    has_rounds = any((out / name).exists() for name in (run_files.METRICS, run_files.COHORTS, run_files.CHECKPOINTS))
+    if has_rounds if never else folder.is_worth_keeping(out):  # else the new run overwrites it
         lock.release(out)  # Windows cannot rename a folder with an open file
         moved = folder.set_aside(out)
         lock.take(out)

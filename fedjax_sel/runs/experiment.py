@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import math
 import re
 import signal
 import time
@@ -21,7 +22,6 @@ from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, resume, run_files
 from fedjax_sel.runs.run_files import Digests, Manifest, Result
@@ -31,23 +31,6 @@ from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Carry, Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
-
-
-class Timer:
-    """Checkpoint schedule: by rounds or seconds, whichever comes first."""
-
-    def __init__(self, run: RunConfig, rounds: int):
-        self._run, self._rounds, self._since = run, rounds, time.monotonic()
-
-    def due(self, rounds: int) -> bool:
-        """Return whether to save the state after this number of rounds."""
-        every = self._run.checkpoint_every
-        enough = every is not None and rounds - self._rounds >= every
-        return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
-
-    def saved(self, rounds: int) -> None:
-        """Record that the state after this number of rounds will be saved."""
-        self._rounds, self._since = rounds, time.monotonic()
 
 
 class Writer:
@@ -203,12 +186,8 @@ def run_experiment(
 ) -> Result:
     """Run all seeds and rounds of an experiment.
 
-    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
-    unfinished run of the same configuration is resumed and gives the same result. A finished one is read, not repeated.
-
     Ctrl-C, SIGTERM and a closed terminal end the run after the current chunk; a second Ctrl-C or SIGTERM ends it
-    immediately. The completed rounds are saved and returned. Before the first chunk is computed, signals keep their
-    usual effect, since no round can be lost.
+    immediately. Before the first chunk is computed, signals keep their usual effect, since no round can be lost.
 
     Args:
         experiment_or_config: the experiment to run.
@@ -228,20 +207,18 @@ def run_experiment(
 def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], further: Sequence[int]) -> Result:
     started_at, config = time.monotonic(), experiment.config
     start_jax(config)
-    out = None if config.run.out is None else Path(config.run.out)
+    out, shown = None if config.run.out is None else Path(config.run.out), progress and devices.is_first()
     if out is not None and (done := finished(out, experiment)) is not None:
         words = f"all {done.num_rounds} rounds are finished; result read from {out}"
-        _reporter(config, started_at, progress).say(words)
+        Reporter(config, started_at, shown).say(words)
         done = dataclasses.replace(done, weights=checkpoint.read_weights(out))
         callbacks.call(watching, "end", done)
         return done
     problem = pose(experiment)
     with (
         callbacks.report_errors(watching),
-        _reporter(config, started_at, progress, further) as reporter,
-        Interruption(
-            progress and devices.is_first() and not reporter.in_notebook, at_once=config.run.distributed
-        ) as interruption,
+        Reporter(config, started_at, shown, further) as reporter,
+        Interruption(shown and not reporter.in_notebook, at_once=config.run.distributed) as interruption,
         FolderLock() as lock,
     ):
         together, messages = _seeds_at_once(problem)
@@ -256,7 +233,6 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
         collector = Collector(problem, start.earlier)
-        timer = None if out is None else Timer(config.run, start.rounds)
         final, view = None, _view if callbacks.wanted(watching, "snapshot") else None
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
@@ -267,7 +243,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             callbacks.call(watching, "snapshot", start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
         chunks = iter(()) if interruption.ended else run.chunks(*programs)
-        for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption):
+        for first, rounds, state, seen in _one_ahead(chunks, config.run, view, interruption):
             interruption.listen()  # from here on, an immediate end would lose rounds
             verdict = reading.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
@@ -309,11 +285,6 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
 def _view(carry: Carry) -> SelectionState:
     """Return the part of the carry that callbacks receive."""
     return SelectionState(carry.strategy, carry.info)
-
-
-def _reporter(config: Config, started_at: float, shown: bool, further: Sequence[int] = ()) -> Reporter:
-    about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about, further)
 
 
 def start_jax(config: Config) -> None:
@@ -393,30 +364,28 @@ class _Done(NamedTuple):
 
 
 def _one_ahead(
-    chunks: Iterator[Chunk],
-    num_rounds: int,
-    timer: Timer | None,
-    view: run.View | None,
-    interruption: Interruption,
+    chunks: Iterator[Chunk], config: RunConfig, view: run.View | None, interruption: Interruption
 ) -> Iterator[_Done]:
     """Fetch each chunk while the device computes the next one.
 
+    A state is due for saving by rounds or seconds since the last one, whichever comes first.
     A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
     computed, so the opposite order would add its time to the first chunk.
     """
-    waiting = None
+    waiting, saved, since = None, None, time.monotonic()
+    every = math.inf if config.checkpoint_every is None else config.checkpoint_every
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
+        saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
         interruption.ended = devices.any_machine(interruption.ended)
         last = devices.any_machine(interruption.asked > 0) or interruption.ended
+        due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         state = None
-        if last or rounds == num_rounds or (timer is not None and devices.any_machine(timer.due(rounds))):
-            state = chunk.copy_state()
-            if timer is not None:
-                timer.saved(rounds)
+        if last or rounds == config.rounds or (config.out is not None and devices.any_machine(due)):
+            state, saved, since = chunk.copy_state(), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:
             break

@@ -19,7 +19,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import VALUE, Experiment, checking, experiment_of, is_value
+from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
@@ -36,11 +36,8 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose process died
     after its last round and before it wrote `result.json` is unfinished. Other folders raise UserError.
 
-    Args:
-        path: the folder.
-        config: the configuration to run.
-        digests_now: function that returns the digests of the current data, called only for a finished run. Its
-            argument is the server's fraction of the training set, or None for the strategy's default.
+    `digests_now` returns the digests of the current data; it is called only for a finished run. Its argument is the
+    server's fraction of the training set, or None for the strategy's default.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -276,12 +273,10 @@ class Verdict(NamedTuple):
     error: UserError | NonFiniteUpdateError
 
 
-def of_chunk(
-    config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
-) -> Verdict | None:
+def of_chunk(config: Config, first: int, records: Records, federated: FederatedOptimizer) -> Verdict | None:
     """Return the first fatal error in a chunk after `first` rounds; None if the run may continue.
 
-    The records are in host memory, [rounds, S, ...]. The federated optimizer None is the configured one.
+    The records are in host memory, [rounds, S, ...].
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)
@@ -336,7 +331,7 @@ def _updates(config: Config, where: str, records: Records, place: tuple[int, int
 
 
 def _step(
-    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
+    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer
 ) -> NonFiniteUpdateError:
     """Return the error for a non-finite server step after finite client updates."""
     training, algo = config.training, config.selection.algo
@@ -347,7 +342,6 @@ def _step(
             f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
             "fix them, or choose another"
         )
-    federated = federated or checking.build_optimizers(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate

@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from fedjax_sel.config import RunConfig
+from fedjax_sel.config import Config, RunConfig
 from fedjax_sel.core.files import Unbroken
+from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.runs import checkpoint, run_files
 
 SECONDS_BETWEEN = 0.2  # limits the load on the browser
@@ -104,22 +105,15 @@ def until_done(seconds: float, several: bool = False) -> str:
 class Reporter:
     """A context that shows progress on stderr or in a notebook's output."""
 
-    def __init__(
-        self,
-        num_rounds: int,
-        num_seeds: int,
-        started: float,
-        shown: bool = True,
-        about: str = "run",
-        further: Sequence[int] = (),
-    ):
+    def __init__(self, config: Config, started: float, shown: bool = True, further: Sequence[int] = ()):
         self._started = started  # time.monotonic() at the start
         self._further, self._compiling = further, 0.0  # seed-rounds of later runs; seconds of the first chunk
-        self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
+        self._num_rounds, self._num_seeds, self._shown = config.run.rounds, len(config.run.seeds), shown
         self._stream: Any = Unbroken(sys.stderr)  # a broken pipe must not end the run
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
-        self._notebook = NotebookOutput(about) if shown and self._console.is_jupyter else None
+        in_notebook = shown and self._console.is_jupyter
+        self._notebook = NotebookOutput(config.selection.algo.removeprefix(VALUE)) if in_notebook else None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0
         self._text = ""

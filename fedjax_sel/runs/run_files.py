@@ -367,8 +367,6 @@ def parse(
 def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
     reader = csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1]))
     rows, seeds = list(reader), config.run.seeds
-    if not seeds:
-        raise ValueError("its configuration has no seeds")
     # A killed run may have written more metrics than cohorts.
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
     order = {seed: position for position, seed in enumerate(seeds)}

@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
 
     if parsed.html is not None:
         html.plotly()  # reports a missing package before any run is read
-    if parsed.watch:
-        return _watch(parsed.folders, parsed.html, not parsed.quick)
+        if parsed.watch:
+            return _watch(parsed.folders, parsed.html, not parsed.quick)
     found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)

@@ -58,7 +58,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
         return None
     result = dataclasses.replace(result, config=config)
     data = folder.of_experiment(Experiment(config), newest.get("server_validation"))
-    folder.reject_other_data(path, data)
+    folder.reject_other_digests(path, folder.made_from(path), data)
     reading.reject_skipped_updates(result, config)
     return result
 

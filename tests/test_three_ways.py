@@ -95,7 +95,7 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
         ["afl"], ["fedcor/fmnist-1spc", "gpfl/fmnist-dir"], out=tmp_path, optimizers=["fedavg", "fedprox[mu=1]"]
     )
     by_command = []
-    monkeypatch.setattr(compare, "compare", lambda jobs, *_: by_command.extend(jobs) or 0)
+    monkeypatch.setattr(compare, "_compare", lambda jobs, *_: by_command.extend(jobs) or 0)
     compare.main([
         "--algos", "afl", "--presets", "fedcor/fmnist-1spc", "gpfl/fmnist-dir", "--optimizers", "fedavg",
         "fedprox[mu=1]", "--out", str(tmp_path),

@@ -211,20 +211,18 @@ def _partitions() -> dict[str, Item]:
     for name in partition.SCHEMES:
         scheme = partition._SCHEMES[name]
         word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
-        needs = [(field, only_with(field.name)) for field in fields]
-        own = [field for field, needed in needs if needed is not None and word.search(needed.words)]
-        found[name] = Item(
-            _first_sentence(inspect.getdoc(scheme) or ""),
-            {},
-            {
-                field.name: Given(
-                    f"{_flag(field.name)} {as_typed(field.default)}", allowed(hints[field.name]), field.metadata["help"]
-                )
-                for field in own
-            },
-            _prose(inspect.getdoc(scheme) or ""),
-        )
+        parameters = {}
+        for field in fields:
+            if (needed := only_with(field.name)) is not None and word.search(needed.words):
+                default = f"{_flag(field.name)} {as_typed(field.default)}"
+                parameters[field.name] = Given(default, allowed(hints[field.name]), field.metadata["help"])
+        found[name] = _documented(scheme, parameters)
     return found
+
+
+def _documented(factory: Callable[..., Any], parameters: Mapping[str, Given]) -> Item:
+    page = inspect.getdoc(factory) or ""
+    return Item(_first_sentence(page), {}, parameters, _prose(page))
 
 
 def _made(registry: Registry) -> dict[str, Item]:
@@ -232,9 +230,7 @@ def _made(registry: Registry) -> dict[str, Item]:
     for name in registry.names():
         factory = registry.factory(name)
         factory = getattr(factory, "func", factory)  # a partial has the docstring of its class
-        page = inspect.getdoc(factory) or ""
-        parameters = _values(registry.parameters(name), factory)
-        found[name] = Item(_first_sentence(page), {}, parameters, _prose(page))
+        found[name] = _documented(factory, _values(registry.parameters(name), factory))
     return found
 
 

@@ -1,5 +1,6 @@
 """The command `fedjax-sel compare`: several strategies under the same conditions."""
 
+import argparse
 import itertools
 import shlex
 import sys
@@ -77,8 +78,7 @@ def main(arguments: Sequence[str]) -> int:
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
-    look = flags.format, flags.style
-    return compare(jobs, flags.out, arguments, flags.log, not flags.no_selection_timing, look)
+    return _compare(jobs, flags, arguments)
 
 
 def make_parser() -> Parser:
@@ -106,29 +106,23 @@ def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
         raise UserError(f"{one} and {several}: give one of them")
 
 
-def compare(
-    jobs: "Sequence[Job]",
-    out: Path,
-    arguments: Sequence[str],
-    log: Sequence[str] = (),
-    selection_timing: bool = True,
-    look: tuple[str | None, str] = (None, "screen"),
-) -> int:
-    """Run jobs, write tables and pictures of a format and style, and print the verdicts; return the exit code."""
+def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
     from fedjax_sel.reporting import compared, plots
     from fedjax_sel.runs.terminal import exit_code
 
-    logs.make(log, out)  # report a missing package before the first run
+    logs.make(flags.log, flags.out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)
 
     def watching(job: "Job") -> "Sequence[Any]":
-        return logs.make(log, Path(str(job.config.run.out)))
+        return logs.make(flags.log, Path(str(job.config.run.out)))
 
-    found = compared.run(jobs, out, command, command_line.say, True, watching, selection_timing, plots.look_of(*look))
+    look, timing = plots.look_of(flags.format, flags.style), not flags.no_selection_timing
+    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, timing, look)
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
-        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {out}; {how} resumes")
+        print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {flags.out}; {how} resumes")
         return exit_code(found.stopped_by)
     if found.rows:
         _print(found)

@@ -41,8 +41,10 @@ def main(arguments: Sequence[str]) -> int:
 
     from fedjax_sel.reporting import html
 
-    if parsed.watch:
-        return _watch(parsed.folders, parsed.html, not parsed.quick)
+    if parsed.html is not None:
+        html.plotly()  # reports a missing package before any run is read
+        if parsed.watch:
+            return _watch(parsed.folders, parsed.html, not parsed.quick)
     found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)
@@ -86,10 +88,6 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
     if parsed.watch and parsed.out is not None:
         raise UserError("--out: --watch writes only the page; remove --out or --watch")
-
-    from fedjax_sel.reporting import html
-
-    html.plotly()
 
 
 def _write(path: Path, chapters: list, refresh: int | None = None) -> None:

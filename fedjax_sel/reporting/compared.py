@@ -17,7 +17,7 @@ from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.reporting.comparison import Pair, Row
-from fedjax_sel.runs import run_files, sweep
+from fedjax_sel.runs import folder, run_files, sweep
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import Job, make_jobs
 
@@ -110,7 +110,7 @@ def run(
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
-        run_files.make_out_folder(out)
+        folder.make(out)
         if not all(one.finished for one in checked):
             for text in _too_few_seeds(jobs):
                 say(text)

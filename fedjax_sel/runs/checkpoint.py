@@ -22,7 +22,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import run_files
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, DATA, METRICS, PARAMS, RESULT, DamagedError, Manifest
+from fedjax_sel.runs.run_files import CHECKPOINTS, PARAMS, RESULT, DamagedError, Manifest
 
 MANIFEST, ARRAYS = "manifest.json", "arrays"
 _PREFIX = "round-"
@@ -31,9 +31,8 @@ _ROOM_TO_SPARE = 2**17  # bytes, for the metadata of orbax and the manifest
 
 def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first, without checking that they are intact."""
-    found = {path: rounds_of(path) for path in folder.glob(f"{_PREFIX}*") if path.is_dir()}
-    rounds = {path: number for path, number in found.items() if number is not None}  # names may exceed eight digits
-    return sorted(rounds, key=lambda path: (rounds[path], path.name), reverse=True)
+    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and rounds_of(path) is not None]
+    return sorted(found, key=lambda path: (rounds_of(path), path.name), reverse=True)  # names may exceed eight digits
 
 
 def rounds_of(place: Path) -> int | None:
@@ -90,12 +89,6 @@ def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     except Exception as error:  # readers raise many types of errors for a damaged file
         message = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DamagedError(f"it cannot be read ({message})") from error
-
-
-def remove_unfinished(folder: Path) -> None:
-    """Remove partial checkpoints of processes that died while saving; no process may be saving there."""
-    for path in folder.glob(f".{_PREFIX}*.tmp"):
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def set_aside(place: Path) -> None:
@@ -167,17 +160,8 @@ def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]
     with _orbax() as (ocp, checkpointer):
         as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
         found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
-    arrays = {}
-    for place, (name, about) in enumerate(described.items()):
-        array = found.get(f"{place:05d}", np.zeros(about["shape"], about["dtype"]))
-        if _description(array) != about:
-            raise DamagedError(f"the array {name} was changed")
-        arrays[name] = array
-    return arrays
-
-
-def _description(array: np.ndarray) -> dict[str, Any]:
-    return {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
+    empty = {name: np.zeros(about["shape"], about["dtype"]) for name, about in described.items() if 0 in about["shape"]}
+    return {name: empty[name] if name in empty else found[f"{place:05d}"] for place, name in enumerate(described)}
 
 
 def digest_of_array(array: np.ndarray) -> str:
@@ -188,7 +172,10 @@ def digest_of_array(array: np.ndarray) -> str:
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     written = sorted(path for path in folder.rglob("*") if path.is_file())
     digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
-    described = {name: _description(array) for name, array in arrays.items()}
+    described = {
+        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
+        for name, array in arrays.items()
+    }
     run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
 
 
@@ -246,70 +233,6 @@ def _first(manifests: Iterable[Path]) -> Manifest | None:
     return None
 
 
-def made_from(path: Path, about: Manifest | None) -> run_files.Digests | None:
-    """Return digests of a run's data, from its newest manifest or else from `data.json`; None without both."""
-    if about is not None:
-        return about["data"]
-    data = run_files.read_json(path / DATA)
-    try:
-        partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
-        found = {"dataset": data["sha256"], "partitions": partitions}
-        return found | ({"available": data["available"]} if "available" in data else {})
-    except (KeyError, TypeError, AttributeError):
-        return None
-
-
-def higher_is_better(about: Manifest | None) -> bool:
-    """Return whether larger values of the run's measure are better; True if the manifest does not say."""
-    return True if about is None else about.get("higher_is_better", True)
-
-
-def source(path: Path, about: Manifest | None) -> str:
-    """Return the origin of a run's data, for titles, from its newest manifest or else from `data.json`."""
-    if about is not None and "source" in about:
-        return about["source"]
-    return str(run_files.read_json(path / DATA).get("source", "of unknown source"))
-
-
-def rows_and_cohorts(path: Path, config: Config, about: Manifest | None, whole: bool) -> tuple[str, np.ndarray]:
-    """Verify and return the rows, as text, and the cohorts, int32 [seeds, rounds, K], that a manifest covers.
-
-    Without a manifest, all of them are returned unverified. If `whole`, rounds after the manifest's last are rejected.
-
-    Raises:
-        CutError: rows or cohorts are missing at the end.
-        ValueError: rows or cohorts do not match the manifest.
-        OSError: a file cannot be read.
-    """
-    rows, cohorts = files.read_bytes(path / METRICS, run_files.MOST_BYTES), _cohorts(path, config)
-    if about is None:
-        return rows.decode(), cohorts
-    size, rounds = about["metrics"]["bytes"], about["rounds"]
-    for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
-        if length < expected:
-            raise CutError(f"{name} was truncated")
-        if whole and length > expected:
-            raise ValueError(f"{name} has more rounds than the run")
-    if hashlib.sha256(rows[:size]).hexdigest() != about["metrics"]["sha256"]:
-        raise ValueError(f"{METRICS} was changed")
-    if digest_of_array(cohorts[:, :rounds]) != about["cohorts"]:
-        raise ValueError(f"{COHORTS} was changed")
-    return rows[:size].decode(), cohorts[:, :rounds]
-
-
-def _cohorts(path: Path, config: Config) -> np.ndarray:
-    try:
-        found = files.read_array(path / COHORTS, run_files.MOST_BYTES)
-    except ValueError as error:
-        raise ValueError(f"{COHORTS}: {error}") from error
-    # A strategy whose cohort size is random has more places than K.
-    if found.ndim != 3 or found.dtype != np.int32 or len(found) != len(config.run.seeds):
-        raise ValueError(f"{COHORTS} was changed")
-    if found.shape[2] < config.cohort_size:
-        raise ValueError(f"{COHORTS} was changed")
-    return found
-
-
 DIGEST_KEY = "params"  # the key of the SHA-256 of params.npz in result.json
 _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
@@ -322,35 +245,28 @@ def to_bytes(weights: Weights) -> bytes:
     return content.getvalue()
 
 
-def like(shapes: Weights, weights: Weights) -> Weights:
+def like(shapes: Weights, weights: Weights, config: Config | None = None) -> Weights:
     """Return weights in their module's pytree `shapes`; weights from a file are nested dicts, sorted by name.
 
-    The weights are those of one model, or of several models with one leading axis.
+    The weights are those of one model, or of several models with one leading axis. A difference raises UserError, which
+    names the run folder of `config` if it is given.
     """
-    if (found := unlike(shapes, weights)) is not None:
-        raise UserError(f"the weights do not match this model: {found}")
-    given = _by_name(weights)
-    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in _by_name(shapes)])
-
-
-def unlike(shapes: Weights, weights: Weights) -> str | None:
-    """Return the reason why `like` would reject the weights, or None."""
-    return difference(_by_name(shapes), _by_name(weights))
+    wanted, given = _by_name(shapes), _by_name(weights)
+    if (found := difference(wanted, given)) is not None:
+        wrong = UserError(f"the weights do not match this model: {found}")
+        raise wrong if config is None else another_model(config, found)
+    return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in wanted])
 
 
 def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
     """Return the first difference between leaves, perhaps with a leading axis, and a model's leaves, or None."""
     if unmatched := sorted(given.keys() ^ wanted.keys()):
         return f"{unmatched[0]!r} is missing in one of them"
-    leading = set()
     for name, leaf in wanted.items():
         shape = tuple(given[name].shape)
         more = len(shape) - len(leaf.shape)
         if more not in (0, 1) or shape[more:] != tuple(leaf.shape):
             return f"{name!r} has shape {list(shape[more:])}, this model {list(leaf.shape)}"
-        leading.add(shape[:more])
-        if len(leading) > 1:
-            return f"{name!r} has shape {list(shape)}, with another number of seeds than the other weights"
     return None
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import hashlib
+import math
 import re
 import signal
 import time
@@ -21,7 +22,6 @@ from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, resume, run_files
 from fedjax_sel.runs.run_files import Digests, Manifest, Result
@@ -31,24 +31,6 @@ from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Carry, Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
-from fedjax_sel.tasks import Task
-
-
-class Timer:
-    """Checkpoint schedule: by rounds or seconds, whichever comes first."""
-
-    def __init__(self, run: RunConfig, rounds: int):
-        self._run, self._rounds, self._since = run, rounds, time.monotonic()
-
-    def due(self, rounds: int) -> bool:
-        """Return whether to save the state after this number of rounds."""
-        every = self._run.checkpoint_every
-        enough = every is not None and rounds - self._rounds >= every
-        return self._run.keep > 0 and (enough or time.monotonic() - self._since >= self._run.checkpoint_seconds)
-
-    def saved(self, rounds: int) -> None:
-        """Record that the state after this number of rounds will be saved."""
-        self._rounds, self._since = rounds, time.monotonic()
 
 
 class Writer:
@@ -64,37 +46,28 @@ class Writer:
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
         self._metrics = out / run_files.METRICS
-        self._rows, self._bytes, self._columns = hashlib.sha256(), 0, None
-        if rounds:
-            content = files.read_bytes(self._metrics, run_files.MOST_BYTES)
-            self._count(content)
-            self._columns = content.split(b"\n", 1)[0].decode().split(",")  # an earlier version may have fewer
+        self._rows = bytearray(files.read_bytes(self._metrics, run_files.MOST_BYTES) if rounds else b"")
+        # an earlier version may have fewer columns
+        self._columns = self._rows.split(b"\n", 1)[0].decode().split(",") if rounds else None
 
-    def _count(self, content: bytes) -> None:
-        self._rows.update(content)
-        self._bytes += len(content)
-
-    def chunk(self, chunk: Result, so_far: Callable[[], Result]) -> None:
-        """Append the next rounds; rewrite all rows, from `so_far`, if another process changed the earlier ones."""
-        self._lock.check(self._out)
-        text = run_files.csv_text(chunk, self._rounds, header=self._bytes == 0, names=self._columns).encode()
+    def chunk(self, chunk: Result) -> None:
+        """Append the rows of the next rounds."""
+        text = run_files.csv_text(chunk, self._rounds, header=not self._rows, names=self._columns)
         self._rounds += chunk.num_rounds
-        with self._writing("metrics"):
-            if self._rewrites_rows(so_far):
-                return
-            with self._metrics.open("ab") as file:
-                file.write(text)
-        self._count(text)
+        self._write_rows(text.encode())
 
-    def _rewrites_rows(self, so_far: Callable[[], Result]) -> bool:
-        """Rewrite all rows if the size of `metrics.csv` differs from the number of bytes written."""
-        if (self._metrics.stat().st_size if self._metrics.exists() else 0) == self._bytes:
-            return False
-        content = run_files.csv_text(so_far(), 0, header=True, names=self._columns).encode()
-        files.write(self._metrics, content)
-        self._rows, self._bytes = hashlib.sha256(content), len(content)
-        self._say(f"{self._metrics} was removed or changed by another process, and has been rewritten")
-        return True
+    def _write_rows(self, more: bytes = b"") -> None:
+        """Append rows to `metrics.csv`; rewrite the whole file if another process changed its size."""
+        self._lock.check(self._out)
+        before = len(self._rows)
+        self._rows += more
+        with self._writing("metrics"):
+            if (self._metrics.stat().st_size if self._metrics.exists() else 0) != before:
+                files.write(self._metrics, bytes(self._rows))
+                self._say(f"{self._metrics} was removed or changed by another process, and has been rewritten")
+            elif more:
+                with self._metrics.open("ab") as file:
+                    file.write(more)
 
     def end(self, weights: Weights, result: Result) -> None:
         """Write the final models' weights, leading axis [seeds], and then `result.json`, which completes the run."""
@@ -105,36 +78,27 @@ class Writer:
         self._about = {**self._about, checkpoint.DIGEST_KEY: hashlib.sha256(content).hexdigest()}
         self._seal(result)
 
-    def results(self, result: Result) -> None:
-        """Write the cohorts of all rounds so far and `result.json`; the rows must already be written."""
-        self._rows_and_cohorts(result)
-        self._seal(result)
-
-    def _rows_and_cohorts(self, result: Result) -> None:
-        self._lock.check(self._out)
-        with self._writing("metrics"):
-            self._rewrites_rows(lambda: result)
-        with self._writing("cohorts"):
-            folder.write_cohorts(self._out, result.cohorts)
-
     def _seal(self, result: Result) -> None:
         self._lock.check(self._out)
         with self._writing(run_files.RESULT):
             checkpoint.sync(self._metrics)
-            folder.write_result(self._out, {**self._manifest(result), "rounds": result.num_rounds})
+            run_files.write(self._out / run_files.RESULT, {**self._manifest(result), "rounds": result.num_rounds})
+            checkpoint.sync(self._out)
 
     def _manifest(self, result: Result) -> Manifest:
         """Return the manifest of the rows and cohorts in the folder."""
-        metrics = {"bytes": self._bytes, "sha256": self._rows.hexdigest()}
+        metrics = {"bytes": len(self._rows), "sha256": hashlib.sha256(self._rows).hexdigest()}
         return {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
 
-    def checkpoint(self, state: State, result: Result, ends: bool) -> None:
-        """Save the state, in host memory, and the cohorts of all rounds; the rows must already be written.
+    def checkpoint(self, state: State | None, result: Result, ends: bool) -> None:
+        """Save the cohorts of all rounds, and the state, in host memory; the rows must already be written.
 
         If `end` follows (`ends`), it writes `result.json`: the run must not count as finished before its weights exist.
         """
-        self._rows_and_cohorts(result)
-        if self._run.keep > 0:
+        self._write_rows()
+        with self._writing("cohorts"):
+            folder.write_cohorts(self._out, result.cohorts)
+        if state is not None and self._run.keep > 0:
             about = self._manifest(result)
             self._lock.check(self._out)
             with self._writing("a checkpoint", ValueError, RuntimeError):  # orbax raises each of them for a full disk
@@ -160,25 +124,9 @@ class Writer:
 class Collector:
     """Gathers the chunks of a run into a Result."""
 
-    def __init__(
-        self,
-        config: Config,
-        data_source: str,
-        num_params: int,
-        floats_per_answer: Sequence[int],
-        earlier: Result | None = None,
-        num_carried: int = 0,
-        task: Task | None = None,
-    ):
-        """Create a collector for one process, whose first chunk includes the compilation.
-
-        A client sends `floats_per_answer` numbers per kind of query. A resumed run has the rounds `earlier`, and
-        `num_carried` parameters are carried but not trained. The task None is classification.
-        """
-        self._config, self._data_source = config, data_source
-        self._num_params, self._num_carried = num_params, num_carried
-        self._floats_per_answer = tuple(floats_per_answer)
-        self._task = tasks.classification() if task is None else task
+    def __init__(self, problem: Problem, earlier: Result | None):
+        """Create a collector for one process, whose first chunk includes the compilation; `earlier` is prepended."""
+        self._problem = problem
         self._parts = [] if earlier is None else [earlier]
         self._before = 0.0 if earlier is None else float(earlier.elapsed_seconds[-1])
         self._compiled = False
@@ -193,18 +141,20 @@ class Collector:
         steady = np.full(rounds, taken / max(rounds, 1) if self._compiled else np.nan)
         self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
-        names = (*tasks.names(self._task).all, tasks.SECONDS)
+        problem, model = self._problem, self._problem.model
+        lengths = clock.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
+        names = (*tasks.names(problem.task).all, tasks.SECONDS)
         self._parts.append(
             Result(
-                config=self._config,
-                data_source=self._data_source,
-                seeds=self._config.run.seeds,
+                config=problem.config,
+                data_source=problem.dataset.source,
+                seeds=problem.config.run.seeds,
                 cohorts=by_seed.cohort,
-                ledger=settle(by_seed.events, self._num_params, self._floats_per_answer, self._num_carried),
+                ledger=settle(by_seed.events, model.num_params, lengths, model.num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
                 measured={name: by_seed.measured[name] for name in names if name in by_seed.measured},
-                higher_is_better=self._task.measure.higher_is_better,
+                higher_is_better=problem.task.measure.higher_is_better,
             )
         )
         return self._parts[-1]
@@ -236,12 +186,8 @@ def run_experiment(
 ) -> Result:
     """Run all seeds and rounds of an experiment.
 
-    If `config.run.out` is set, the run is written to that folder chunk by chunk, with periodic checkpoints. An
-    unfinished run of the same configuration is resumed and gives the same result. A finished one is read, not repeated.
-
     Ctrl-C, SIGTERM and a closed terminal end the run after the current chunk; a second Ctrl-C or SIGTERM ends it
-    immediately. The completed rounds are saved and returned. Before the first chunk is computed, signals keep their
-    usual effect, since no round can be lost.
+    immediately. Before the first chunk is computed, signals keep their usual effect, since no round can be lost.
 
     Args:
         experiment_or_config: the experiment to run.
@@ -261,20 +207,18 @@ def run_experiment(
 def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], further: Sequence[int]) -> Result:
     started_at, config = time.monotonic(), experiment.config
     start_jax(config)
-    out = None if config.run.out is None else Path(config.run.out)
+    out, shown = None if config.run.out is None else Path(config.run.out), progress and devices.is_first()
     if out is not None and (done := finished(out, experiment)) is not None:
         words = f"all {done.num_rounds} rounds are finished; result read from {out}"
-        _reporter(config, started_at, progress).say(words)
+        Reporter(config, started_at, shown).say(words)
         done = dataclasses.replace(done, weights=checkpoint.read_weights(out))
         callbacks.call(watching, "end", done)
         return done
     problem = pose(experiment)
     with (
         callbacks.report_errors(watching),
-        _reporter(config, started_at, progress, further) as reporter,
-        Interruption(
-            progress and devices.is_first() and not reporter.in_notebook, at_once=config.run.distributed
-        ) as interruption,
+        Reporter(config, started_at, shown, further) as reporter,
+        Interruption(shown and not reporter.in_notebook, at_once=config.run.distributed) as interruption,
         FolderLock() as lock,
     ):
         together, messages = _seeds_at_once(problem)
@@ -288,46 +232,42 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
-        lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
-        model, source = problem.model, problem.dataset.source
-        collector = Collector(config, source, model.num_params, lengths, start.earlier, model.num_carried, problem.task)
-        timer = None if out is None else Timer(config.run, start.rounds)
-        ending, final = _Ending(), None
-        view = _view if callbacks.wanted(watching, "snapshot") else None
+        collector = Collector(problem, start.earlier)
+        final, view = None, _view if callbacks.wanted(watching, "snapshot") else None
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            ending.requested = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
-            if ending.requested or start.rounds == config.run.rounds:  # no round is left, but files may be missing
+            interruption.ended = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
+            if interruption.ended or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
             callbacks.call(watching, "snapshot", start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
-        chunks = iter(()) if ending.requested else run.chunks(*programs)
-        for first, rounds, state, seen in _one_ahead(chunks, config.run.rounds, timer, view, interruption, ending):
+        chunks = iter(()) if interruption.ended else run.chunks(*programs)
+        for first, rounds, state, seen in _one_ahead(chunks, config.run, view, interruption):
             interruption.listen()  # from here on, an immediate end would lose rounds
             verdict = reading.of_chunk(config, first, rounds, problem.optimizers.federated)
             good = len(rounds.cohort) if verdict is None else verdict.good
             chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
             if writer is not None:
-                writer.chunk(chunk, collector.result)
+                writer.chunk(chunk)
                 if verdict is not None:
-                    writer.results(collector.result())
+                    writer.checkpoint(None, collector.result(), False)
                 elif state is not None:
-                    at_its_end = ending.requested or first + chunk.num_rounds == config.run.rounds
+                    at_its_end = interruption.ended or first + chunk.num_rounds == config.run.rounds
                     writer.checkpoint(state, collector.result(), at_its_end)
             measured = chunk.measured[chunk.test_measure]
             reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
             if verdict is not None:
                 raise verdict.error
             try:
-                ending.requested |= callbacks.call(watching, "chunk", chunk, first)
+                interruption.ended |= callbacks.call(watching, "chunk", chunk, first)
             except KeyboardInterrupt:
                 interruption.take()
             if seen is not None:
                 callbacks.call(watching, "snapshot", first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
-        ended = result.finished or ending.requested
+        ended = result.finished or interruption.ended
         if final is not None:
             weights = final.carry.params
             result = dataclasses.replace(result, weights=weights, model=problem.model)
@@ -345,17 +285,6 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
 def _view(carry: Carry) -> SelectionState:
     """Return the part of the carry that callbacks receive."""
     return SelectionState(carry.strategy, carry.info)
-
-
-def _reporter(config: Config, started_at: float, shown: bool, further: Sequence[int] = ()) -> Reporter:
-    about = config.selection.algo.removeprefix(VALUE)
-    return Reporter(config.run.rounds, len(config.run.seeds), started_at, shown and devices.is_first(), about, further)
-
-
-class _Ending:
-    """A mutable flag: True once a callback requests the end of the run."""
-
-    requested = False
 
 
 def start_jax(config: Config) -> None:
@@ -380,7 +309,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
     if config.run.resume == "never":
         return None
 
-    def look() -> dict | None:
+    def look() -> dict[str, Any] | None:
         done = reading.finished_result(out, config, lambda share: data or folder.of_experiment(experiment, share))
         if done is None:
             return None
@@ -391,8 +320,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
             checkpoint.restore(out)
         return run_files.to_plain(done)
 
-    plain = devices.on_first(look)
-    return None if plain is None else run_files.from_plain(plain)
+    return run_files.from_plain(devices.on_first(look))
 
 
 def _open(
@@ -403,8 +331,13 @@ def _open(
         return resume.Start([]), None
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
-    plain = devices.on_first(lambda: resume.to_plain(resume.open_run(out, problem, ours, state, lock)))
-    start = resume.from_plain(plain)
+
+    def opened() -> dict[str, Any]:
+        start = resume.open_run(out, problem, ours, state, lock)
+        return {**start._asdict(), "earlier": run_files.to_plain(start.earlier)}
+
+    plain = devices.on_first(opened)
+    start = resume.Start(**{**plain, "earlier": run_files.from_plain(plain["earlier"])})
     if not devices.is_first():
         return start, None
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
@@ -431,31 +364,28 @@ class _Done(NamedTuple):
 
 
 def _one_ahead(
-    chunks: Iterator[Chunk],
-    num_rounds: int,
-    timer: Timer | None,
-    view: run.View | None,
-    interruption: Interruption,
-    ending: _Ending,
+    chunks: Iterator[Chunk], config: RunConfig, view: run.View | None, interruption: Interruption
 ) -> Iterator[_Done]:
     """Fetch each chunk while the device computes the next one.
 
+    A state is due for saving by rounds or seconds since the last one, whichever comes first.
     A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
     computed, so the opposite order would add its time to the first chunk.
     """
-    waiting = None
+    waiting, saved, since = None, None, time.monotonic()
+    every = math.inf if config.checkpoint_every is None else config.checkpoint_every
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
+        saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        ending.requested = devices.any_machine(ending.requested)
-        last = devices.any_machine(interruption.asked > 0) or ending.requested
+        interruption.ended = devices.any_machine(interruption.ended)
+        last = devices.any_machine(interruption.asked > 0) or interruption.ended
+        due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         state = None
-        if last or rounds == num_rounds or (timer is not None and devices.any_machine(timer.due(rounds))):
-            state = chunk.copy_state()
-            if timer is not None:
-                timer.saved(rounds)
+        if last or rounds == config.rounds or (config.out is not None and devices.any_machine(due)):
+            state, saved, since = chunk.copy_state(), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:
             break

@@ -4,6 +4,7 @@ import contextlib
 import io
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -60,9 +61,9 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
     return about | ({"available": known["available"]} if "available" in known else {})
 
 
-def reject_other_digests(out: Path, recorded: Digests, now: Digests) -> None:
-    """Reject a run whose recorded data differ from the current data."""
-    if recorded == now:
+def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> None:
+    """Reject a run whose recorded data differ from the current data; None if they are not recorded."""
+    if recorded is None or recorded == now:
         return
     what = "the images and labels"
     if recorded["dataset"] == now["dataset"]:
@@ -92,15 +93,17 @@ def default_path(config: Config) -> Path:
     return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
 
 
-def reject_other_data(path: Path, now: Digests) -> None:
-    """Reject a folder whose run, finished or not, used different data."""
-    if (recorded := made_from(path)) is not None:
-        reject_other_digests(path, recorded, now)
-
-
 def made_from(path: Path) -> Digests | None:
-    """Return digests of the data that the run in a folder used; None if they are not recorded."""
-    return checkpoint.made_from(path, checkpoint.newest(path))
+    """Return digests of a run's data, from its newest manifest or else from `data.json`; None without both."""
+    if (about := checkpoint.newest(path)) is not None:
+        return about["data"]
+    data = run_files.read_json(path / DATA)
+    try:
+        partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
+        found = {"dataset": data["sha256"], "partitions": partitions}
+        return found | ({"available": data["available"]} if "available" in data else {})
+    except (KeyError, TypeError, AttributeError):
+        return None
 
 
 def is_empty(path: Path) -> bool:
@@ -111,11 +114,6 @@ def is_empty(path: Path) -> bool:
 def holds_run(path: Path) -> bool:
     """Return whether a run was started in a folder."""
     return (path / CONFIG).exists() or checkpoint.newest(path) is not None
-
-
-def holds_rounds(path: Path) -> bool:
-    """Return whether a folder holds rounds."""
-    return any((path / name).exists() for name in (METRICS, COHORTS, CHECKPOINTS))
 
 
 def shows_nothing(path: Path) -> bool:
@@ -209,7 +207,8 @@ def is_aside(path: Path) -> bool:
 
 def remove_unfinished(path: Path) -> None:
     """Remove partial files of processes that died while writing; no process may be writing there."""
-    checkpoint.remove_unfinished(path / CHECKPOINTS)
+    for place in (path / CHECKPOINTS).glob(".*.tmp"):
+        shutil.rmtree(place, ignore_errors=True)
     for file in files.unfinished(path):
         file.unlink(missing_ok=True)
 
@@ -231,8 +230,7 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
     if they are lost or damaged.
     """
     about = run_files.read_json(path / ENVIRONMENT)
-    before = about.get("resumed")
-    resumed = [*(before if isinstance(before, list) else []), {"after_round": resumed_from["rounds"]} | environment()]
+    resumed = [*about.get("resumed", []), {"after_round": resumed_from["rounds"]} | environment()]
     data = description(problem.given, problem.config.run.seeds)
     with run_files.writing(path):
         with (path / METRICS).open("r+b") as file:
@@ -265,9 +263,3 @@ def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
     content = io.BytesIO()
     np.save(content, cohorts, allow_pickle=False)
     files.write(path / COHORTS, content.getvalue(), sync=True)
-
-
-def write_result(path: Path, about: run_files.Manifest) -> None:
-    """Write `result.json`, the manifest of the folder's current files, atomically."""
-    run_files.write(path / RESULT, about)
-    checkpoint.sync(path)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import hashlib
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -18,11 +19,11 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import VALUE, Experiment, checking, experiment_of, is_value
+from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
-from fedjax_sel.runs.run_files import COHORTS, METRICS, RESULT, Digests, Manifest, Result
+from fedjax_sel.runs.run_files import COHORTS, DATA, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
 from fedjax_sel.simulation.state import Records
@@ -35,11 +36,8 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose process died
     after its last round and before it wrote `result.json` is unfinished. Other folders raise UserError.
 
-    Args:
-        path: the folder.
-        config: the configuration to run.
-        digests_now: function that returns the digests of the current data, called only for a finished run. Its
-            argument is the server's fraction of the training set, or None for the strategy's default.
+    `digests_now` returns the digests of the current data; it is called only for a finished run. Its argument is the
+    server's fraction of the training set, or None for the strategy's default.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -65,14 +63,14 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
         return None
     try:
         result = _read(path, config, newest)
-    except checkpoint.CutError:  # there may be a checkpoint before the missing rounds
-        return None
-    except checkpoint.UNREADABLE as error:
-        raise _damaged(path, error) from error
+    except UserError as error:
+        if isinstance(error.__cause__, checkpoint.CutError):  # there may be a checkpoint before the missing rounds
+            return None
+        raise
     if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
     reject_skipped_updates(result, config.replace(out=str(path)))
-    if (recorded := checkpoint.made_from(path, newest)) is not None:
+    if (recorded := folder.made_from(path)) is not None:
         try:
             now = digests_now(None if newest is None else newest.get("server_validation"))
         except UserError as error:
@@ -84,11 +82,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
 
 def load(path: Path) -> Result:
     """Return the result in a run folder, finished or not, up to the last round that a manifest covers."""
-    config = _config(path)
-    try:
-        return _read(path, config, checkpoint.newest(path))
-    except checkpoint.UNREADABLE as error:
-        raise _damaged(path, error) from error
+    return _read(path, _config(path), checkpoint.newest(path))
 
 
 def _config(path: Path) -> Config:
@@ -98,29 +92,62 @@ def _config(path: Path) -> Config:
 
 
 def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
-    """Read the rounds that a manifest covers, or all without one; raise one of UNREADABLE if they are damaged."""
+    """Return the rounds that a manifest covers, or all without one; UserError if they are damaged."""
     if newest is None:
         warnings.warn(
             f"{path}: the rows cannot be verified, because {RESULT} and the checkpoints are lost or damaged",
             stacklevel=3,
         )
-    return rounds_so_far(path, config, newest, newest is not None and newest["rounds"] == config.run.rounds)
+    try:
+        return rounds_so_far(path, config, newest, newest is not None and newest["rounds"] == config.run.rounds)
+    except checkpoint.UNREADABLE as error:
+        raise UserError(
+            f"{path}: the run is damaged or has no rounds ({error}); restore the file, or run it again in another "
+            "folder or with --resume never, which sets this folder aside"
+        ) from error
 
 
 def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: bool = False) -> Result:
-    """Return the rounds that a manifest covers; ValueError or OSError as for `checkpoint.rows_and_cohorts`."""
-    return _parsed(path, config, about, *checkpoint.rows_and_cohorts(path, config, about, whole))
+    """Verify and return the rounds that a manifest covers; without a manifest, return all of them unverified.
+
+    If `whole`, rounds after the manifest's last are rejected.
+
+    Raises:
+        CutError: rows or cohorts are missing at the end.
+        ValueError: rows or cohorts do not match the manifest.
+        OSError: a file cannot be read.
+    """
+    rows, cohorts = files.read_bytes(path / METRICS, run_files.MOST_BYTES), _cohorts(path, config)
+    if about is not None:
+        size, rounds = about["metrics"]["bytes"], about["rounds"]
+        for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
+            if length < expected:
+                raise checkpoint.CutError(f"{name} was truncated")
+            if whole and length > expected:
+                raise ValueError(f"{name} has more rounds than the run")
+        rows, cohorts = rows[:size], cohorts[:, :rounds]
+        if hashlib.sha256(rows).hexdigest() != about["metrics"]["sha256"]:
+            raise ValueError(f"{METRICS} was changed")
+        if checkpoint.digest_of_array(cohorts) != about["cohorts"]:
+            raise ValueError(f"{COHORTS} was changed")
+    return _parsed(path, config, about, rows.decode(), cohorts)
+
+
+def _cohorts(path: Path, config: Config) -> np.ndarray:
+    try:
+        found = files.read_array(path / COHORTS, run_files.MOST_BYTES)
+    except ValueError as error:
+        raise ValueError(f"{COHORTS}: {error}") from error
+    fits = found.ndim == 3 and found.dtype == np.int32 and len(found) == len(config.run.seeds)
+    if not fits or found.shape[2] < config.cohort_size:  # a strategy whose cohort size is random has more places than K
+        raise ValueError(f"{COHORTS} was changed")
+    return found
 
 
 def _parsed(path: Path, config: Config, about: Manifest | None, text: str, cohorts: np.ndarray) -> Result:
-    return run_files.parse(config, checkpoint.source(path, about), text, cohorts, checkpoint.higher_is_better(about))
-
-
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(
-        f"{path}: the run is damaged or has no rounds ({error}); restore the file, or run it again in another folder "
-        "or with --resume never, which sets this folder aside"
-    )
+    about = about or {}
+    source = about.get("source") or run_files.read_json(path / DATA).get("source", "of unknown source")
+    return run_files.parse(config, str(source), text, cohorts, about.get("higher_is_better", True))
 
 
 def _difference(stored: Config, wanted: Config) -> str:
@@ -175,9 +202,8 @@ def with_this_model(result: Result, model: Model) -> Result:
     if result.weights is None:
         return result
     shapes = jax.eval_shape(model.init, jax_settings.key(0))
-    if (found := checkpoint.unlike(shapes, result.weights)) is not None:
-        raise checkpoint.another_model(result.config, found)
-    return dataclasses.replace(result, model=model, weights=checkpoint.like(shapes, result.weights))
+    weights = checkpoint.like(shapes, result.weights, result.config)
+    return dataclasses.replace(result, model=model, weights=weights)
 
 
 # The settings that determine the clients' data and the measures; training settings do not matter here.
@@ -247,12 +273,10 @@ class Verdict(NamedTuple):
     error: UserError | NonFiniteUpdateError
 
 
-def of_chunk(
-    config: Config, first: int, records: Records, federated: FederatedOptimizer | None = None
-) -> Verdict | None:
+def of_chunk(config: Config, first: int, records: Records, federated: FederatedOptimizer) -> Verdict | None:
     """Return the first fatal error in a chunk after `first` rounds; None if the run may continue.
 
-    The records are in host memory, [rounds, S, ...]. The federated optimizer None is the configured one.
+    The records are in host memory, [rounds, S, ...].
     """
     updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
     step = partial(_step, federated=federated)
@@ -307,7 +331,7 @@ def _updates(config: Config, where: str, records: Records, place: tuple[int, int
 
 
 def _step(
-    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer | None
+    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer
 ) -> NonFiniteUpdateError:
     """Return the error for a non-finite server step after finite client updates."""
     training, algo = config.training, config.selection.algo
@@ -318,7 +342,6 @@ def _step(
             f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
             "fix them, or choose another"
         )
-    federated = federated or checking.build_optimizers(training).federated
     optimizer = training.server_optimizer or federated.name
     rate = training.server_learning_rate
     rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate

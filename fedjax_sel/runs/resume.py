@@ -100,7 +100,10 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     if folder.holds_run(out) and config.run.resume != "never":
         stored = folder.stored_config(out)
         found = checkpoint.list_all(out / run_files.CHECKPOINTS)
-        if found and _plans_ahead(problem, stored.run.rounds):
+        lengths = stored.run.rounds, config.run.rounds
+        sizes = config.partition.num_clients, config.cohort_size
+        flags = config.selection.available_share == 1, problem.law is not None
+        if found and lengths[0] != lengths[1] and depends_on_num_rounds(problem.strategy, sizes, *lengths, *flags):
             raise UserError(
                 f"--rounds: selections of {config.selection.algo} depend on the total number of rounds, so the "
                 f"{stored.run.rounds} rounds in {out} cannot be continued to {config.run.rounds}; give another --out"
@@ -128,7 +131,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         raise UserError(f"--resume must: {out} has no checkpoint; omit the flag to start from the beginning")
     lock.check(out)
     never = config.run.resume == "never"
-    if folder.holds_rounds(out) if never else folder.is_worth_keeping(out):  # else the new run overwrites it
+    has_rounds = any((out / name).exists() for name in (run_files.METRICS, run_files.COHORTS, run_files.CHECKPOINTS))
+    if has_rounds if never else folder.is_worth_keeping(out):  # else the new run overwrites it
         lock.release(out)  # Windows cannot rename a folder with an open file
         moved = folder.set_aside(out)
         lock.take(out)
@@ -136,16 +140,6 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         messages.append(f"the earlier run in {out} was set aside as {moved}{why}")
     folder.start_run(out, problem)
     return Start(messages)
-
-
-def _plans_ahead(problem: Problem, rounds: int) -> bool:
-    """Return whether the strategy's selections would have differed with another number of rounds."""
-    config = problem.config
-    if rounds == config.run.rounds:
-        return False
-    sizes = config.partition.num_clients, config.cohort_size
-    everyone = config.selection.available_share == 1
-    return depends_on_num_rounds(problem.strategy, sizes, rounds, config.run.rounds, everyone, problem.law is not None)
 
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
@@ -174,19 +168,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         messages.append(f"the remaining rounds may differ in rounding from an uninterrupted run: {'; '.join(changed)}")
     try:
         earlier = reading.rounds_so_far(out, problem.config, manifest)
-    except (OSError, ValueError, KeyError) as error:
+    except checkpoint.UNREADABLE as error:
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     reading.reject_skipped_updates(earlier, problem.config)
     return manifest, Start(messages, rounds, arrays, earlier)
-
-
-def to_plain(start: Start) -> dict[str, Any]:
-    """Return a start as values that can be sent to other hosts."""
-    earlier = None if start.earlier is None else run_files.to_plain(start.earlier)
-    return {**start._asdict(), "earlier": earlier}
-
-
-def from_plain(plain: dict[str, Any]) -> Start:
-    """Return the start from the values of `to_plain`."""
-    earlier = plain["earlier"]
-    return Start(**{**plain, "earlier": None if earlier is None else run_files.from_plain(earlier)})

@@ -120,16 +120,7 @@ class Result:
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed."""
-        seeds, rounds = len(self.seeds), self.num_rounds
-        columns = {
-            "seed": np.tile(self.seeds, rounds),
-            "round": np.repeat(np.arange(1, rounds + 1), seeds),
-            **{name: np.ravel(values.T) for name, values in self.measured.items()},
-            **{name: np.ravel(values.T) for name, values in self.ledger._asdict().items()},
-            CLOCK: np.repeat(self.elapsed_seconds, seeds),
-            STEADY_CLOCK: np.repeat(self.round_seconds, seeds),
-        }
-        return files.pandas().DataFrame(columns)
+        return files.pandas().DataFrame(_table(self))
 
     @property
     def test_measure(self) -> str:
@@ -239,15 +230,19 @@ class Result:
         return rows
 
 
-def to_plain(result: Result) -> dict[str, Any]:
-    """Return a Result as nested dictionaries of plain values and arrays."""
+def to_plain(result: Result | None) -> dict[str, Any] | None:
+    """Return a Result as nested dictionaries of plain values and arrays; None for None."""
+    if result is None:
+        return None
     names = {field.name for field in dataclasses.fields(result)} - {"model", "weights"}
     plain = {name: getattr(result, name) for name in names}
     return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
 
 
-def from_plain(plain: dict[str, Any]) -> Result:
+def from_plain(plain: dict[str, Any] | None) -> Result | None:
     """Return the Result from the values of `to_plain`."""
+    if plain is None:
+        return None
     parsed = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
     return Result(**{**plain, **parsed, "seeds": tuple(plain["seeds"])})
 
@@ -261,12 +256,6 @@ def writing(folder: Path) -> Iterator[None]:
     except OSError as error:
         why = f"cannot write to {folder} ({error.strerror or error})"
         raise UserError(f"--out: {why}; free disk space or give another folder") from error
-
-
-def make_out_folder(folder: Path) -> None:
-    """Create a folder if it is missing."""
-    with writing(folder):
-        pass
 
 
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
@@ -290,7 +279,6 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 FORMAT = 1
-_KINDS = {"rounds": int, "metrics": dict, "cohorts": str, "config": dict, "data": dict, "source": str}
 
 Manifest = dict[str, Any]
 
@@ -309,7 +297,7 @@ def write(path: Path, about: Manifest) -> None:
 def read(path: Path) -> Manifest:
     """Return the entries of a manifest.
 
-    Raises DamagedError if the file is missing, changed or unreadable, or has another format or values of wrong types.
+    Raises DamagedError if the file is missing, changed or unreadable, or has another format.
     """
     try:
         content = files.read_json(path)
@@ -317,11 +305,6 @@ def read(path: Path) -> Manifest:
             raise DamagedError(f"{path.name} was changed")
         if content["format"] != FORMAT:
             raise DamagedError(f"its format is {content['format']}, but this version reads format {FORMAT}")
-        for name, kind in _KINDS.items():
-            if not isinstance(content.get(name, kind()), kind):
-                raise DamagedError(f"its {name} is of type {type(content[name]).__name__}, not {kind.__name__}")
-        if not isinstance(content.get("metrics", {"bytes": 0})["bytes"], int):
-            raise DamagedError("its number of bytes is not an integer")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error
@@ -349,17 +332,23 @@ def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str]
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     if header:
         writer.writeheader()
-    for index in range(chunk.num_rounds):
-        for position, seed in enumerate(chunk.seeds):
-            numbers = {name: np.float32(values[position, index]) for name, values in chunk.measured.items()}
-            # The shortest text that parses to the same float32.
-            measured = {name: "" if np.isnan(number) else str(number) for name, number in numbers.items()}
-            counted = {name: int(column[position, index]) for name, column in chunk.ledger._asdict().items()}
-            steady = chunk.round_seconds[index]
-            clocks = {CLOCK: f"{chunk.elapsed_seconds[index]:.3f}"}
-            clocks[STEADY_CLOCK] = "" if np.isnan(steady) else f"{steady:.6g}"
-            writer.writerow({"seed": seed, "round": first_round + index + 1, **measured, **counted, **clocks})
+    formats, table = {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}, _table(chunk, first_round)
+    for row in zip(*table.values()):
+        # `str` of a float32 is the shortest text that parses to the same float32.
+        writer.writerow({name: "" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)})
     return text.getvalue()
+
+
+def _table(result: Result, first_round: int = 0) -> dict[str, np.ndarray]:
+    """Return the columns of `metrics.csv`, one row per round and seed."""
+    seeds, rounds = len(result.seeds), result.num_rounds
+    return {
+        "seed": np.tile(result.seeds, rounds),
+        "round": np.repeat(np.arange(first_round, first_round + rounds) + 1, seeds),
+        **{name: np.ravel(values.T) for name, values in {**result.measured, **result.ledger._asdict()}.items()},
+        CLOCK: np.repeat(result.elapsed_seconds, seeds),
+        STEADY_CLOCK: np.repeat(result.round_seconds, seeds),
+    }
 
 
 def parse(
@@ -378,8 +367,6 @@ def parse(
 def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
     reader = csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1]))
     rows, seeds = list(reader), config.run.seeds
-    if not seeds:
-        raise ValueError("its configuration has no seeds")
     # A killed run may have written more metrics than cohorts.
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
     order = {seed: position for position, seed in enumerate(seeds)}

@@ -80,32 +80,25 @@ def make_jobs(
     """
     strategies = _items("--algos", algos)
     chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)
+    folders = {setting: setting.replace("/", "-") if subfolders else "" for setting in settings}
     if subfolders:
-        _check_folders(settings)
+        _check_folders(folders)
     jobs = []
     for setting, experiment in settings.items():
         for optimizer in chosen:
-            place = (out / _folder_of(setting) if subfolders else out) / optimizer.folder
+            place = out / folders[setting] / optimizer.folder
             for strategy in strategies:
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
                 jobs.append(Job(setting, strategy.label, experiment.replace(**changed), optimizer.label))
     return jobs
 
 
-def _folder_of(setting: str) -> str:
-    return setting.replace("/", "-")
-
-
-def _check_folders(settings: Mapping[str, Any]) -> None:
-    by_folder: dict[str, str] = {}
-    for setting in settings:
-        name = _folder_of(setting)
+def _check_folders(folders: Mapping[str, str]) -> None:
+    for setting, name in folders.items():
         if name.strip(". ") == "":
             raise UserError(f"settings: {setting!r} cannot name a folder; give it another name")
-        if name in by_folder:
-            both = f"{setting!r} and {by_folder[name]!r}"
-            raise UserError(f"settings: {both} would share the folder {name}; rename one")
-        by_folder[name] = setting
+        if others := [one for one in folders if folders[one] == name and one != setting]:
+            raise UserError(f"settings: {others[0]!r} and {setting!r} would share the folder {name}; rename one")
 
 
 class _Item(NamedTuple):
@@ -137,11 +130,10 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
         items.append(_Item(shown, re.sub(r"[^\w.=-]+", "-", folder).strip("-"), change))
     labels = [item.label for item in items]
     named = [item._replace(label=item.folder) if labels.count(item.label) > 1 else item for item in items]
-    folders: dict[str, str] = {}
     for item in named:
-        if item.folder in folders:
-            raise UserError(f"{flag}: {item.label!r} and {folders[item.folder]!r} are the same; give it once")
-        folders[item.folder] = item.label
+        first = next(one for one in named if one.folder == item.folder)
+        if first is not item:
+            raise UserError(f"{flag}: {item.label!r} and {first.label!r} are the same; give it once")
     return named
 
 
@@ -158,11 +150,6 @@ class Checked(NamedTuple):
     problem: Problem
     data: Digests
     finished: bool  # whether its folder holds the whole run already
-
-    @property
-    def seed_rounds(self) -> int:
-        """The work of the job: rounds times seeds."""
-        return self.job.config.run.rounds * len(self.job.config.run.seeds)
 
 
 class Done(NamedTuple):
@@ -209,7 +196,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         if job.config.run.resume != "never":
             done = reading.finished_result(path, job.config, lambda _, digests=digests: digests)
             if path.is_dir():
-                folder.reject_other_data(path, digests)
+                folder.reject_other_digests(path, folder.made_from(path), digests)
         checked.append(Checked(job, problem, digests, done is not None))
     return checked
 
@@ -234,7 +221,8 @@ def run_all(
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
                 say(f"{edited}: these results are from the code before the edit; give another --out to run it again")
             if result is None:
-                further = [one.seed_rounds for one in checked[number:] if not one.finished]
+                later = [one.job.config.run for one in checked[number:] if not one.finished]
+                further = [run.rounds * len(run.seeds) for run in later]
                 result = run_experiment(job.experiment, progress, watching(job), further)
             else:
                 result = dataclasses.replace(result, weights=checkpoint.read_weights(_path(job)))

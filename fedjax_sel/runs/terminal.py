@@ -17,8 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
 from rich.text import Text
 
-from fedjax_sel.config import RunConfig
+from fedjax_sel.config import Config, RunConfig
 from fedjax_sel.core.files import Unbroken
+from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.runs import checkpoint, run_files
 
 SECONDS_BETWEEN = 0.2  # limits the load on the browser
@@ -104,22 +105,15 @@ def until_done(seconds: float, several: bool = False) -> str:
 class Reporter:
     """A context that shows progress on stderr or in a notebook's output."""
 
-    def __init__(
-        self,
-        num_rounds: int,
-        num_seeds: int,
-        started: float,
-        shown: bool = True,
-        about: str = "run",
-        further: Sequence[int] = (),
-    ):
+    def __init__(self, config: Config, started: float, shown: bool = True, further: Sequence[int] = ()):
         self._started = started  # time.monotonic() at the start
         self._further, self._compiling = further, 0.0  # seed-rounds of later runs; seconds of the first chunk
-        self._num_rounds, self._num_seeds, self._shown = num_rounds, num_seeds, shown
+        self._num_rounds, self._num_seeds, self._shown = config.run.rounds, len(config.run.seeds), shown
         self._stream: Any = Unbroken(sys.stderr)  # a broken pipe must not end the run
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
-        self._notebook = NotebookOutput(about) if shown and self._console.is_jupyter else None
+        in_notebook = shown and self._console.is_jupyter
+        self._notebook = NotebookOutput(config.selection.algo.removeprefix(VALUE)) if in_notebook else None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0
         self._text = ""
@@ -177,22 +171,17 @@ class Reporter:
         if measured.any():
             last = np.flatnonzero(measured)[-1]
             self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
+        left = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
+        line = f"round {done}/{self._num_rounds}  {self._text}"
         if self._bar is not None:
             ends = 0.0 if speed is None else now + self._seconds_left(done, speed)
             self._bar.update(self._task, completed=done, text=self._text, stage="", speed=speed, ends=ends)
         elif self._notebook is not None:
-            self._notebook.update(self._in_a_line(done, now, speed), done / self._num_rounds)
+            after = f"  {now - self._started:.1f} s" if done == self._num_rounds else left or "  compiled"
+            self._notebook.update(line + after, done / self._num_rounds)
         elif self._shown and (now - self._last_line > SECONDS_BETWEEN_LINES or done == self._num_rounds):
             self._last_line = now
-            how_fast = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
-            print(f"round {done}/{self._num_rounds}  {self._text}{how_fast}", file=self._stream, flush=True)
-
-    def _in_a_line(self, done: int, now: float, speed: float | None) -> str:
-        """Return a notebook's status line; after the last round, with the duration."""
-        time_and_speed = "compiled" if speed is None else f"{rate(speed)}  {self._left(done, speed)}"
-        if done == self._num_rounds:
-            time_and_speed = f"{now - self._started:.1f} s"
-        return f"round {done}/{self._num_rounds}  {self._text}  {time_and_speed}"
+            print(line + left, file=self._stream, flush=True)
 
     def _left(self, done: int, speed: float) -> str:
         return until_done(self._seconds_left(done, speed), len(self._further) > 0)
@@ -224,10 +213,11 @@ class Interruption(contextlib.AbstractContextManager):
 
     Attributes:
         asked: the number of the first signal; 0 if none arrived.
+        ended: whether a callback ended the run.
     """
 
     def __init__(self, shown: bool, at_once: bool = True):
-        self.asked, self._at_once, self._shown = 0, at_once, shown
+        self.asked, self.ended, self._at_once, self._shown = 0, False, at_once, shown
         self._second_interrupts = False
         self._previous: dict[int, object] = {}
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from fedjax_sel import Config, Experiment, Result, UserError
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as run_folder
-from fedjax_sel.runs import run_files
 from fedjax_sel.simulation import selection_cost
 from studies import grid as independent
 from studies.leaderboard import grids, series
@@ -103,7 +102,7 @@ def run(
     scale = _own(grid, scale)
     planned = _planned(grid, out, scale, data_dir)
     folder = out / grid.name
-    run_files.make_out_folder(folder)
+    run_folder.make(folder)
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
         lock.take(folder)
         board = _board(folder, planned)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fedjax_sel import Result, UserError
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import folder
 from studies.grid import Workers
 from studies.papers import heading, page, replacing, runner
 from studies.papers.entry import Cell, Entry, Part, Scale
@@ -110,7 +110,7 @@ def run(
         replacing.check(before, place, runs, entry, scale, known)
 
     def write(found: Found) -> tuple[Found, Page]:
-        run_files.make_out_folder(place)
+        folder.make(place)
         with FolderLock() as lock:  # with parallel processes, the last writer includes the runs of all
             lock.take(place, wait=True)
             found, before = runner.with_others(entry, runs, scale, found), heading.read(place)

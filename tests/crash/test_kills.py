@@ -74,7 +74,7 @@ elif place == "after the save":
 elif place == "before the cohorts":
     before(writer.folder, "write_cohorts")
 elif place == "before the result":
-    before(writer.folder, "write_result")
+    before(writer.Writer, "_seal")
 
 print("ready", flush=True)
 config = fedjax_sel.Config.from_json(json.load(sys.stdin)).replace(out=sys.argv[3])

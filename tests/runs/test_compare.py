@@ -395,7 +395,7 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
 
 def test_a_grid_of_settings(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr(compare, "compare", lambda jobs, *_: given.extend(jobs) or 0)
+    monkeypatch.setattr(compare, "_compare", lambda jobs, *_: given.extend(jobs) or 0)
     arguments = ["--rounds", "3", "--algos", "random", "my.package:f[x=1]", "--out", str(tmp_path)]
     assert compare.main([*arguments, "--presets", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1"]) == 0
     assert [(job.setting, job.algo) for job in given] == [

@@ -10,6 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, folder, reading
 from fedjax_sel.runs import run_files as rows
 
@@ -36,7 +37,7 @@ def test_rounds_of_an_earlier_version_limit_the_columns(finished):
     _, result = finished
     measured = {name: values for name, values in result.measured.items() if not name.startswith(("gini_", "jain_"))}
     earlier = dataclasses.replace(result, measured=measured)
-    collector = experiment.Collector(result.config, result.data_source, 1, (), earlier)
+    collector = experiment.Collector(pose(result.config), earlier)
     collector._parts.append(result)
     whole = collector.result()
     assert list(whole.measured) == list(measured) and whole.num_rounds == 10

@@ -65,7 +65,7 @@ def test_a_run_has_one_output_that_moves_and_standard_error_stays_empty(cell, ca
 
 
 def test_messages_stay_above_the_line_that_moves(cell, capfd):
-    with Reporter(10, 1, 0.0, about="a<b") as reporter:
+    with Reporter(SMALL.replace(rounds=10, algo="a<b"), 0.0) as reporter:
         reporter.say("resuming after round 4 & no other")
         reporter.resume_after(4)
         for done in (6, 8):

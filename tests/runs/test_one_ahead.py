@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedjax_sel import Config
 from fedjax_sel.runs import experiment
 from fedjax_sel.simulation.run import Chunk, State
 
@@ -44,13 +45,12 @@ def _read(monkeypatch, asked_after: int | None = None, requested_after: int | No
     monkeypatch.setattr(experiment.devices, "fetch", lambda tree: tree)
     monkeypatch.setattr(experiment.jax, "device_get", lambda tree: tree)
     monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
-    interruption: Any = SimpleNamespace(asked=0)
-    ending = experiment._Ending()
-    for done in experiment._one_ahead(begun(), ROUNDS, None, None, interruption, ending):
+    interruption: Any = SimpleNamespace(asked=0, ended=False)
+    for done in experiment._one_ahead(begun(), Config().replace(rounds=ROUNDS).run, None, interruption):
         rounds = done.first + LENGTH
         log.append(f"read {rounds}" + (" with its state" if done.state is not None else ""))
         interruption.asked += rounds == asked_after
-        ending.requested |= rounds == requested_after
+        interruption.ended |= rounds == requested_after
     return log
 
 

@@ -5,7 +5,12 @@ import time
 import numpy as np
 import pytest
 
+from fedjax_sel import Config
 from fedjax_sel.runs import terminal
+
+
+def of(rounds, seeds):
+    return Config().replace(rounds=rounds, seeds=seeds)
 
 
 @pytest.mark.parametrize(
@@ -27,17 +32,17 @@ def test_what_is_left_is_read_as_a_clock(seconds, words):
 
 def test_the_time_left_includes_the_runs_that_follow():
     """Two more runs of ten rounds and two seeds, each with a first chunk that takes as long as this run's."""
-    reporter = terminal.Reporter(10, 2, 0.0, shown=False, further=[20, 20])
+    reporter = terminal.Reporter(of(10, 2), 0.0, shown=False, further=[20, 20])
     reporter._compiling = 30.0
     assert reporter._left(5, speed=10.0) == "1:05 left for all runs"  # (10 + 40) / 10 + 2 * 30
-    assert terminal.Reporter(10, 2, 0.0, shown=False)._left(5, speed=10.0) == "0:01 left"
+    assert terminal.Reporter(of(10, 2), 0.0, shown=False)._left(5, speed=10.0) == "0:01 left"
 
 
 def test_in_a_terminal_a_stage_has_a_clock_until_the_first_rounds_are_done(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     now = time.monotonic()
-    with terminal.Reporter(4, 1, now) as reporter:
+    with terminal.Reporter(of(4, 1), now) as reporter:
         reporter.resume_after(0)
         reporter._bar._tasks[reporter._task].start_time -= 65
         reporter._bar.refresh()

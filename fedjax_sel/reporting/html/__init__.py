@@ -136,7 +136,7 @@ def label_counts(path: Path) -> np.ndarray | None:
     if not dataset.has_classes:
         return None
     parts = tuple(problem.deal(experiment, dataset, seed) for seed in config.run.seeds)
-    recorded = checkpoint.made_from(path, newest)
+    recorded = folder.made_from(path)
     if recorded is not None:
         now = folder.digests(Given(dataset, parts), config.run.seeds)
         if any(recorded[name] != now[name] for name in ("dataset", "partitions")):

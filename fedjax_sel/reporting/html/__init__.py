@@ -24,7 +24,7 @@ from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
-from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
 from fedjax_sel.runs.run_files import DamagedError, Result
 from fedjax_sel.version import __version__
 
@@ -100,8 +100,7 @@ def named(setting: Setting) -> dict[str, Result]:
 def name_of(result: Result) -> str:
     """Return a run's strategy with its parameters in brackets."""
     chosen = result.config.selection
-    values = ",".join(f"{key}={value}" for key, value in chosen.algo_args)
-    return f"{chosen.algo}[{values}]" if values else chosen.algo
+    return sweep.label(chosen.algo, dict(chosen.algo_args))
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -143,8 +142,7 @@ def label_counts(path: Path) -> np.ndarray | None:
             raise UserError(
                 f"{path}: the current data differ from the run's data (SHA-256 mismatch); restore the original data"
             )
-    labels, classes = np.asarray(dataset.train_labels), dataset.num_classes
-    return np.stack([np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts])
+    return np.stack([part.label_counts(dataset.train_labels, dataset.num_classes) for part in parts])
 
 
 def reject_plugins(path: Path) -> None:
@@ -604,7 +602,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         for run in chapter.runs
         if not run.result.finished
     }
-    columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
+    columns = comparison.columns(rows)
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
     verdict = comparison.verdict(rows, list(itertools.chain(*pairs)), unfinished)

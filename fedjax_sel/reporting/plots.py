@@ -187,13 +187,9 @@ LABEL = 0.13  # height of a line's label, inches
 
 
 def label_ends(axis: Any, height: float) -> None:
-    """Label each line at its right end, in its color; labels that would overlap move apart.
+    """Label each drawn line of an axis at its right end, in its color; labels that would overlap move apart.
 
-    Call it when all lines are drawn. A line's label is its Matplotlib label; lines without one get none.
-
-    Args:
-        axis: the axis.
-        height: its height, inches.
+    `height` is that of the axis in inches. A line's label is its Matplotlib label; lines without one get none.
     """
     lines = [line for line in axis.lines if not line.get_label().startswith("_") and len(line.get_xdata())]
     low, high = axis.get_ylim()
@@ -210,17 +206,10 @@ def label_ends(axis: Any, height: float) -> None:
 
 def spread(places: np.ndarray, gap: float) -> np.ndarray:
     """Return ascending places moved apart to at least a gap, each group around the mean of its places."""
-    groups: list[list[float]] = []  # of each group: its places
+    from scipy.optimize import isotonic_regression
 
-    def start(group: list[float]) -> float:
-        return float(np.mean(group)) - gap * (len(group) - 1) / 2
-
-    for place in places:
-        groups.append([float(place)])
-        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
-            last = groups.pop()
-            groups[-1] += last
-    return np.array([start(group) + gap * number for group in groups for number in range(len(group))])
+    steps = gap * np.arange(len(places))
+    return isotonic_regression(places - steps).x + steps if len(places) else places
 
 
 def plain_ticks(axis: Any) -> None:

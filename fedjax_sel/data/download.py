@@ -12,7 +12,6 @@ import re
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,32 +24,21 @@ from fedjax_sel.errors import UserError
 
 @contextlib.contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal once the work has taken a second.
+    """Show a progress bar on a terminal, which vanishes at the end.
 
     Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples.
     """
-    started, shown, done = time.monotonic(), None, 0
+    if not sys.stderr.isatty():
+        yield lambda steps: None
+        return
+    from rich import progress  # deferred, since the import takes 0.1 s
+    from rich.console import Console
 
-    def advance(steps: int) -> None:
-        nonlocal shown, done
-        done += steps
-        if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
-            from rich import progress  # deferred, since the import takes 0.1 s
-            from rich.console import Console
-
-            columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
-            remaining = progress.TimeRemainingColumn()
-            shown = progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True)
-            shown.add_task(title, total=total)
-            shown.start()
-        if shown is not None:
-            shown.update(shown.task_ids[0], completed=done)
-
-    try:
-        yield advance
-    finally:
-        if shown is not None:
-            shown.stop()
+    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
+    remaining = progress.TimeRemainingColumn()
+    with progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda steps: shown.advance(task, steps)
 
 
 class RemoteFile(NamedTuple):

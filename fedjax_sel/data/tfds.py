@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, parsing
 from fedjax_sel.data import download, examples
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
@@ -57,17 +57,8 @@ def read_info(folder: Path) -> dict[str, Any]:
     try:
         return dict(files.read_json(folder / _INFO))
     except (OSError, ValueError, TypeError) as problem:
-        raise _damaged_file(folder / _INFO, problem) from problem
-
-
-def _check_format(folder: Path) -> None:
-    """Reject record formats that require TensorFlow."""
-    file_format = read_info(folder).get("fileFormat", "tfrecord")
-    if file_format != "array_record":
-        raise UserError(
-            f"{folder} holds {file_format} files, which need TensorFlow to read: prepare the data set again with "
-            "tfds.builder(..., file_format='array_record') or --file_format=array_record"
-        )
+        reason = getattr(problem, "strerror", None) or problem
+        raise UserError(f"{folder / _INFO} is damaged ({reason}): prepare the data set again") from problem
 
 
 def fingerprint(folder: Path) -> str:
@@ -105,10 +96,6 @@ def _versions(base: Path) -> list[Path]:
     return sorted(found, key=lambda entry: tuple(int(part) for part in entry.name.split(".")))
 
 
-def _damaged_file(path: Path, problem: Exception) -> UserError:
-    return UserError(f"{path} is damaged ({getattr(problem, 'strerror', None) or problem}): prepare the data set again")
-
-
 _CHUNK_EXAMPLES = 2048
 _JPEG_MAGIC = b"\xff\xd8"
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -134,7 +121,13 @@ def read(folder: Path, name: str) -> Dataset:
     each, and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
-    _check_format(folder)
+    about = read_info(folder)
+    file_format = about.get("fileFormat", "tfrecord")
+    if file_format != "array_record":
+        raise UserError(
+            f"{folder} holds {file_format} files, which need TensorFlow to read: prepare the data set again with "
+            "tfds.builder(..., file_format='array_record') or --file_format=array_record"
+        )
     tfds = _import_tfds()
     with _quiet():
         try:
@@ -160,7 +153,10 @@ def read(folder: Path, name: str) -> Dataset:
             )
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
-    source = _source(folder, name, jpeg)
+    source = f"TFDS {about.get('version', folder.name)}"
+    if jpeg:
+        exact = name.split("/")[0] in _PUBLISHED_EXACTLY
+        source += ", lossy JPEG copy, not the official pixels" if exact else ", lossy JPEG records"
     return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
@@ -244,23 +240,15 @@ def _decode(
     return images, labels, jpeg
 
 
-def _source(folder: Path, name: str, jpeg: bool) -> str:
-    phrase = f"TFDS {read_info(folder).get('version', folder.name)}"
-    if not jpeg:
-        return phrase
-    published_exactly = name.split("/")[0] in _PUBLISHED_EXACTLY
-    return phrase + (", lossy JPEG copy, not the official pixels" if published_exactly else ", lossy JPEG records")
-
-
 def _damaged(folder: Path, problem: Exception) -> UserError:
     if isinstance(problem, ImportError):  # TFDS imports some of its parts lazily
         return _unavailable(problem)
-    reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    reason = examples.reason(problem)
     return UserError(f"{folder} is damaged or incomplete ({reason}): delete it and prepare the data set again")
 
 
 def _unavailable(problem: Exception) -> UnavailableError:
-    reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
+    reason = f"importing them fails: {parsing.reason(problem)}"
     if isinstance(problem, ModuleNotFoundError) and problem.name:
         reason = f"{problem.name.partition('.')[0]} is not installed"
     return UnavailableError(

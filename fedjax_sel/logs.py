@@ -74,14 +74,11 @@ class Log:
 
     def resume(self, earlier: Any) -> None:
         """Log the earlier rounds that are missing in the tool."""
-        self._add(steps(earlier, 0))
+        self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> None:
         """Log the rounds of a chunk."""
-        self._add(steps(rounds, first))
-
-    def _add(self, found: list[Step]) -> None:
-        new = [step for step in found if step[0] > self._written]
+        new = [step for step in steps(rounds, first) if step[0] > self._written]
         if new:
             self.write(new)
             self._written = new[-1][0]

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import did_you_mean, shown
+from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.data import cache, download
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -38,7 +38,6 @@ WINDOW = 80  # characters per example
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
 _MOST_BYTES = 2**32  # per file; LEAF writes files of about 300 MB, with a hundred users each
-_TARGETS = ("next", "sequence")
 _UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
@@ -120,11 +119,8 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
     name, form = description, "next"
     while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
         name, option, value = match.groups()
-        if option != "targets":
-            raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
-        if value.strip() not in _TARGETS:
-            raise UserError(f"data set 'leaf': targets: unknown {shown(value)}; choose from {', '.join(_TARGETS)}")
-        form = value.strip()
+        one_of("options of data set 'leaf'", option, ["targets"])
+        form = one_of("targets of data set 'leaf'", value.strip(), ("next", "sequence"))
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
     folder = Path(os.path.expanduser(name))

@@ -211,7 +211,7 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf", "needs a folder"),
         ("leaf:{there}/no", r"no/train cannot be read \(No such file or directory\); give the folder that holds"),
         ("leaf:{there}", r"test has no \.json files"),
-        ("leaf:{there},target=sequence", "no option 'target': did you mean 'targets'"),
+        ("leaf:{there},target=sequence", "unknown 'target'; did you mean 'targets'"),
         ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
         ("leaf:~nobody-of-that-name/x", "cannot be read"),
         ("leef:{there}", "only 'synthetic' and 'leaf' have options"),
@@ -239,7 +239,7 @@ def test_texts_are_not_tested_on_images(femnist, shakespeare):
 
 def test_a_comma_in_a_folders_name(femnist, tmp_path):
     femnist[0].rename(tmp_path / "a,b=c")
-    with pytest.raises(UserError, match="no option 'b'"):
+    with pytest.raises(UserError, match="options of data set 'leaf': unknown 'b'"):
         data.load(f"leaf:{tmp_path}/a,b=c")
     (tmp_path / "a,b=c").rename(tmp_path / "a, b")
     assert data.load(f"leaf:{tmp_path}/a, b").num_train_examples == 20

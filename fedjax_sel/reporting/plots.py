@@ -248,6 +248,23 @@ def x_of(result: Any, over: str) -> np.ndarray:
     return moved.cumsum(axis=1).mean(axis=0) / 1e6
 
 
+class Curve(NamedTuple):
+    """One strategy's curve."""
+
+    x: np.ndarray  # [points]
+    values: np.ndarray  # [seeds, points]
+
+
+def curve_of(result: Any, name: str, over: str) -> Curve | None:
+    """Return a run's measure over rounds or an amount, where it is evaluated; None if it never is."""
+    values = np.asarray(result.measured[name], np.float64)
+    present = ~np.isnan(values)
+    # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
+    # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
+    measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
+    return Curve(x_of(result, over)[measured], values[:, measured]) if measured.any() else None
+
+
 def name_axes(axis: Any, x: str, y: str) -> None:
     """Label both axes and draw a grid."""
     axis.set_xlabel(x)
@@ -306,14 +323,9 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     axes = picture.subplots(-(-len(panels) // columns), columns, squeeze=False)
     for axis, (name, over, label) in zip(axes.flat, panels):
         for run, result in results.items():
-            values = np.asarray(result.measured[name], np.float64)
-            present = ~np.isnan(values)
-            # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
-            # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
-            measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
-            if measured.any():
-                x, highest = x_of(result, over)[measured], 1.0 if "accuracy" in name else np.inf
-                draw_band(axis, x, values[:, measured], run, chosen[run], highest, raw=True, together=len(results))
+            if (curve := curve_of(result, name, over)) is not None:
+                highest = 1.0 if "accuracy" in name else np.inf
+                draw_band(axis, *curve, run, chosen[run], highest, raw=True, together=len(results))
         name_axes(axis, X_LABELS[over], label)
         if name == test and first.config.run.target_accuracy is not None:
             axis.axhline(first.config.run.target_accuracy, color="gray", linewidth=0.8, linestyle="--")

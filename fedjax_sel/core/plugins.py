@@ -214,9 +214,6 @@ def parameter_digest(value: Any) -> str:
 
     The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
     It does not cover code: give a value another name when its code changes.
-
-    Args:
-        value: a Strategy, an optimizer, or any nested structure of functions, arrays, and plain values.
     """
     summary, pending, visited = hashlib.sha256(), [value], {}
     while pending:

@@ -482,9 +482,8 @@ def _splits(data: Any) -> tuple[Any, Any]:
         )
     for split in pair:
         if not (hasattr(split, "select_columns") and hasattr(split, "__len__")):
-            raise UserError(
-                f"data: a {type(split).__name__} is not a Dataset of the package `datasets`, loaded without streaming"
-            )
+            kind = type(split).__name__
+            raise UserError(f"data: a {kind} is not a Dataset of the package `datasets`, loaded without streaming")
     return pair[0], pair[1]
 
 

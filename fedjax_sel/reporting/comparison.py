@@ -324,10 +324,8 @@ def as_csv(rows: Sequence[Row]) -> str:
 def _cells(value: Spread | None, may_fail: bool) -> list[str]:
     if value is None:
         return [""] * (4 if may_fail else 2)
-    if value.reached < value.seeds:
-        return [NOT_REACHED, NOT_REACHED, *([NOT_REACHED, str(value.reached)] if may_fail else [])]
-    shown = [_plain(value.mean), _plain(value.deviation)]
-    return shown + ([_plain(value.median), str(value.reached)] if may_fail else [])
+    numbers = [NOT_REACHED] * 3 if value.reached < value.seeds else list(map(_plain, value[:3]))
+    return [*numbers, str(value.reached)] if may_fail else numbers[:2]
 
 
 def _plain(value: str | float | None) -> str:
@@ -513,10 +511,7 @@ def too_few(seeds: int, comparisons: int) -> str:
 def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str, str]) -> Verdict:
     """Return the verdict on rows under the same conditions, from the numbers of their tables.
 
-    Args:
-        rows: table rows, finished or not.
-        pairs: paired differences of the finished rows.
-        unfinished: rounds so far by strategy, e.g. "7 of 20", for unfinished rows.
+    `unfinished` maps the strategies of unfinished rows, which have no pairs, to their rounds so far, e.g. "7 of 20".
     """
     found = {pair.algo: pair for pair in pairs if pair.measure == LAST_ROUNDS_MEASURE}
     baseline = next((row for row in rows if row.algo not in found and row.algo not in unfinished), None)

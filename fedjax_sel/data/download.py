@@ -116,8 +116,7 @@ def parse(dataset: str, folder: Path) -> Dataset:
         num_classes = kind.num_classes
         arrays = _parse_cifar(kind, (folder / kind.archive).read_bytes())
     else:
-        names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
-        arrays = tuple(_parse_idx(folder / name) for name in names)
+        arrays = tuple(_parse_idx(folder / file.name) for file in OFFICIAL[dataset])
         arrays = (arrays[0][..., None], arrays[1], arrays[2][..., None], arrays[3])
     pairs = (arrays[:2], arrays[2:])
     for images, labels in pairs:
@@ -233,8 +232,4 @@ def _reason(problem: OSError) -> str:
 
     if isinstance(problem, requests.HTTPError) and problem.response is not None:
         return f"the server answered {problem.response.status_code}"
-    if isinstance(problem, requests.Timeout):
-        return "no answer in time"
-    if isinstance(problem, requests.RequestException):
-        return "the connection failed"
-    return str(problem)
+    return "the connection failed" if isinstance(problem, requests.RequestException) else str(problem)

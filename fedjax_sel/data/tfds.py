@@ -221,12 +221,10 @@ def _damaged(folder: Path, problem: Exception) -> UserError:
 
 
 def _unavailable(problem: Exception) -> UserError:
-    reason = f"importing them fails: {parsing.reason(problem)}"
-    if isinstance(problem, ModuleNotFoundError) and problem.name:
-        reason = f"{problem.name.partition('.')[0]} is not installed"
     return UserError(
         "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
-        f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"
+        f"importing them fails ({parsing.reason(problem)}); pip install --upgrade tensorflow-datasets array_record "
+        "pillow"
     )
 
 

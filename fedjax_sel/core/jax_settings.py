@@ -23,9 +23,6 @@ def enable_x64(enabled: bool) -> AbstractContextManager[None]:
     return jax.experimental.enable_x64(enabled)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-_TIMEOUT_SECONDS = 60.0
-
-
 @functools.cache
 def knows_flags(flags: str) -> bool:
     """Return whether the installed jaxlib knows all flags in a value of XLA_FLAGS.
@@ -35,7 +32,7 @@ def knows_flags(flags: str) -> bool:
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-c", "import jax; jax.devices()"]
     try:
-        process = subprocess.run(command, env=environment, capture_output=True, timeout=_TIMEOUT_SECONDS)
+        process = subprocess.run(command, env=environment, capture_output=True, timeout=60.0)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return process.returncode == 0

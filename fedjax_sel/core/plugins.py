@@ -146,8 +146,7 @@ def _hints(annotated: Any) -> dict[str, Any]:
     for name, annotation in getattr(annotated, "__annotations__", {}).items():
         with contextlib.suppress(Exception):  # one by one: some names exist for type checkers only (TYPE_CHECKING)
             namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
-            kind = eval(annotation, namespace) if isinstance(annotation, str) else annotation
-            found[name] = kind
+            found[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
     return found
 
 

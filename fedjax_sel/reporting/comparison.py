@@ -313,11 +313,9 @@ def as_csv(rows: Sequence[Row]) -> str:
         columns += [f"{name}_median", f"{name}_seeds_reached"] if field in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
-        cells = [row.setting, row.algo, row.optimizer, str(row.final.seeds), str(row.rounds)]
-        cells.append(_plain(row.target_accuracy))
-        for name in spreads:
-            cells += _cells(getattr(row, name), name in _MAY_FAIL)
-        writer.writerow(cells + [_plain(getattr(row, name)) for name in clocks])
+        head = [row.setting, row.algo, row.optimizer, row.final.seeds, row.rounds, _plain(row.target_accuracy)]
+        cells = [one for name in spreads for one in _cells(getattr(row, name), name in _MAY_FAIL)]
+        writer.writerow(head + cells + [_plain(getattr(row, name)) for name in clocks])
     return text.getvalue()
 
 
@@ -440,7 +438,8 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
     for heading, field in fields.items():
         found[heading] = [_text(field, getattr(row, field)) for row in rows]
         if field == "rounds_to_target":
-            found["median"] = [_median(row.rounds_to_target) for row in rows]
+            spreads = [row.rounds_to_target for row in rows if row.rounds_to_target is not None]
+            found["median"] = [NOT_REACHED if one.reached < one.seeds else f"{one.median:.1f}" for one in spreads]
     found["ms of selection"] = [short(1000 * row.selection_seconds_per_round) for row in rows]
     return {heading: cells for heading, cells in found.items() if any(cells)}
 
@@ -453,18 +452,12 @@ _DIGITS_OF_CELLS = {
 
 def _text(field: str, value: Spread | float | None) -> str:
     """Format a field of a row; amounts have one decimal, or two significant digits below 1, for small models."""
-    if value is None or isinstance(value, float):
+    if not isinstance(value, Spread):
         return "" if value is None else short(value)
     if value.reached < value.seeds:
         return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
     digits = _DIGITS_OF_CELLS.get(field, 1 - math.floor(math.log10(value.mean)) if 0 < value.mean < 1 else 1)
     return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
-
-
-def _median(value: Spread | None) -> str:
-    if value is None:
-        return ""
-    return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
 
 
 def short(value: float) -> str:
@@ -533,9 +526,8 @@ def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str,
 
 
 def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | None) -> VerdictLine:
-    moved, ratio = _moved(row), ""
-    if baseline is not None and not unfinished:
-        ratio = f"{moved / _moved(baseline):.3g}x"
+    moved = _moved(row)
+    ratio = f"{moved / _moved(baseline):.3g}x" if baseline is not None and not unfinished else ""
     difference = interval = verdict = ""
     if unfinished:
         verdict = f"{unfinished} rounds"

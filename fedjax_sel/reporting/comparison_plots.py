@@ -1,5 +1,6 @@
 """Plots of a comparison: curves, amounts, and small multiples."""
 
+import functools
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -239,21 +240,17 @@ def draw_curves(
             plots.draw_band(axis, *own, row.algo, styles[row.algo], largest, smooth, together=len(panel.rows))
 
 
-def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """Return a painter of the task's measure over a key of `plots.X_LABELS`, cumulative."""
-
-    def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
-        draw_curves(axis, panel, styles, curves_of(panel, over), largest_of(panel))
-        if logarithmic:
-            axis.set_xscale("log")
-            axis.set_xlim(left=logarithmic_start(panel.results, over))
-            plots.plain_ticks(axis)
-        target = panel.rows[0].target_accuracy
-        if target is not None:
-            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-        plots.name_axes(axis, *labels_of(panel, over))
-
-    return paint
+def draw_measure(axis: Any, panel: Panel, styles: dict[str, Style], over: str, logarithmic: bool) -> None:
+    """Draw the task's measure over a key of `plots.X_LABELS`, cumulative."""
+    draw_curves(axis, panel, styles, curves_of(panel, over), largest_of(panel))
+    if logarithmic:
+        axis.set_xscale("log")
+        axis.set_xlim(left=logarithmic_start(panel.results, over))
+        plots.plain_ticks(axis)
+    target = panel.rows[0].target_accuracy
+    if target is not None:
+        axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+    plots.name_axes(axis, *labels_of(panel, over))
 
 
 def curves_of(panel: Panel, over: str) -> list[Curve | None]:
@@ -347,7 +344,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Loo
         totals = [plots.x_of(result, over)[-1] for panel in shown for result in panel.results]
         logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
         name = f"{measure}_by_{over}"
-        lines(shown, styles, draw_measure(over, logarithmic), path_of(name), look, at_ends=True)
+        painter = functools.partial(draw_measure, over=over, logarithmic=logarithmic)
+        lines(shown, styles, painter, path_of(name), look, at_ends=True)
         each = path_of(f"{name}_each")
         if many := [panel for panel in shown if len(panel.rows) > MANY]:
             save(draw_each_run(many, styles, over, logarithmic, look.titles), each, look)

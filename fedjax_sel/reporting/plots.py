@@ -242,9 +242,8 @@ def x_of(result: Any, over: str) -> np.ndarray:
         return np.arange(1, result.num_rounds + 1.0)
     if over == "seconds":
         return result.seconds_spent.mean(axis=0)
-    ledger = result.ledger
-    moved = {"megabytes_down": ledger.bytes_down, "megabytes_up": ledger.bytes_up}.get(over)
-    moved = ledger.bytes_down + ledger.bytes_up if moved is None else moved
+    down, up = result.ledger.bytes_down, result.ledger.bytes_up
+    moved = {"megabytes_down": down, "megabytes_up": up, "megabytes": down + up}[over]
     return moved.cumsum(axis=1).mean(axis=0) / 1e6
 
 

@@ -156,7 +156,6 @@ def reject_plugins(path: Path) -> None:
 
 
 MOST_PLACES = 1000
-SEEN = "clients_seen"
 
 
 def block(rounds: int) -> int:
@@ -173,15 +172,14 @@ def places(result: Result) -> dict[str, Any]:
     """
     width = block(result.num_rounds)
     ends = np.minimum(np.arange(width, result.num_rounds + width, width), result.num_rounds)
-    moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
     each = np.asarray(result.round_seconds, np.float64)
     known = ~np.isnan(each)
     steady = len(each) == result.num_rounds and bool(known.any())
     seconds = np.where(known, each, each[known].mean()).cumsum() if steady else result.elapsed_seconds
-    timed = {"simulated seconds": short(result.seconds_spent.mean(axis=0)[ends - 1])} if result.has_clock else {}
+    timed = {"simulated seconds": short(plots.x_of(result, "seconds")[ends - 1])} if result.has_clock else {}
     return {
         "round": ends.tolist(),
-        "megabytes": short(moved[ends - 1]),
+        "megabytes": short(plots.x_of(result, "megabytes")[ends - 1]),
         "seconds": short(seconds[ends - 1]),
         "steady": steady,
         **timed,
@@ -223,7 +221,7 @@ def curves(run: Run) -> dict[str, Any]:
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
     seen[:, run.cohorts_known :] = np.nan
     if run.cohorts_known:
-        found[SEEN] = summary(seen)
+        found["clients_seen"] = summary(seen)
     return found
 
 

@@ -206,9 +206,8 @@ class EarlyStopping:
         del rounds
         self.best, self.best_rounds = np.zeros(0), np.zeros(0, int)
         self._done = np.zeros(0)  # each seed's final round, infinite while it runs
-        if config is None:
-            return
-        if str(self._measure).startswith(("train_", "worst_", "gini_", "jain_")) and not config.run.train_metrics_every:
+        over_clients = str(self._measure).startswith(("train_", "worst_", "gini_", "jain_"))
+        if config is not None and over_clients and not config.run.train_metrics_every:
             raise UserError(
                 f"measure: {self._measure} is not measured with train_metrics_every=0; set it to the number of rounds "
                 "between evaluations"

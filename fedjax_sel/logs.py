@@ -2,13 +2,12 @@
 
 import contextlib
 import importlib
-import itertools
 import json
 import math
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,14 +73,11 @@ class Log:
 
     def resume(self, earlier: Any) -> None:
         """Log the earlier rounds that are missing in the tool."""
-        self._add(steps(earlier, 0))
+        self.chunk(earlier, 0)
 
     def chunk(self, rounds: Any, first: int) -> None:
         """Log the rounds of a chunk."""
-        self._add(steps(rounds, first))
-
-    def _add(self, found: list[Step]) -> None:
-        new = [step for step in found if step[0] > self._written]
+        new = [step for step in steps(rounds, first) if step[0] > self._written]
         if new:
             self.write(new)
             self._written = new[-1][0]
@@ -177,9 +173,9 @@ class MLflow(Log):
             number = create(PROJECT, artifacts) if experiment is None else experiment.experiment_id
             if before is None:
                 self._id = self._client.create_run(number, run_name=self.name).info.run_id
-                for batch in _batches(config.items(), PARAMETERS_A_CALL):
-                    parameters = [self._module.entities.Param(name, str(value)) for name, value in batch]
-                    self._client.log_batch(self._id, params=parameters)
+                parameters = [self._module.entities.Param(name, str(value)) for name, value in config.items()]
+                for first in range(0, len(parameters), PARAMETERS_A_CALL):
+                    self._client.log_batch(self._id, params=parameters[first : first + PARAMETERS_A_CALL])
             else:
                 self._id = before
                 self._client.update_run(before, status="RUNNING")
@@ -193,19 +189,13 @@ class MLflow(Log):
     def write(self, found: list[Step]) -> None:
         """Log rounds."""
         now, metric = int(1000 * time.time()), self._module.entities.Metric
-        metrics = (metric(name, value, now, step) for step, values in found for name, value in values.items())
-        for batch in _batches(metrics, METRICS_A_CALL):
-            self._client.log_batch(self._id, metrics=batch)
+        metrics = [metric(name, value, now, step) for step, values in found for name, value in values.items()]
+        for first in range(0, len(metrics), METRICS_A_CALL):
+            self._client.log_batch(self._id, metrics=metrics[first : first + METRICS_A_CALL])
 
     def finish(self, finished: bool) -> None:
         """Close the MLflow run; an interrupted one has the status KILLED until it is resumed."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
-
-
-def _batches(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    iterator = iter(items)
-    while batch := list(itertools.islice(iterator, size)):
-        yield batch
 
 
 class TensorBoard(Log):

@@ -42,12 +42,9 @@ def not_a_file(mode: int) -> str | None:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write a file atomically; of several concurrent writers, the last one wins. Raise OSError on failure.
+    """Write a file atomically, the target of a symbolic link; of several concurrent writers, the last one wins.
 
-    Args:
-        path: the file; a symbolic link is followed and kept.
-        content: the file's content.
-        sync: whether to wait until the content is on disk (fsync).
+    With `sync`, wait until the content is on disk (fsync). Raise OSError on failure.
     """
     path = Path(os.path.realpath(path))
     with contextlib.suppress(FileNotFoundError):
@@ -69,7 +66,6 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
 
 
 MOST_BYTES = 2**30
-_NPY = b"\x93NUMPY"
 
 
 def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
@@ -81,9 +77,7 @@ def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
 def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
     """Reject anything but a regular file of limited size, without opening it: opening a pipe can block forever.
 
-    Raises:
-        OSError: If the file does not exist or its status cannot be read.
-        ValueError: If it is a folder, a pipe or a device, or too large, or its name holds a NUL.
+    Raise OSError if its status cannot be read, ValueError if it is no regular file, or too large.
     """
     status = path.stat()
     if (wrong := not_a_file(status.st_mode)) is not None:
@@ -123,16 +117,10 @@ def parse_json(text: str) -> Any:
 
 
 def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> "np.ndarray":
-    """Read an array from a .npy file; reject Python objects and .npz archives. See `check`.
-
-    Args:
-        path: the file; links are followed.
-        most_bytes: the maximum size, bytes.
-        mapped: whether to memory-map the file, read-only, instead of reading it.
-    """
+    """Read an array from a .npy file, or memory-map it read-only; reject Python objects and .npz archives."""
     check(path, most_bytes)
     with path.open("rb") as file:
-        if file.read(len(_NPY)) != _NPY:
+        if file.read(6) != b"\x93NUMPY":
             raise ValueError("it does not hold an array in NumPy's .npy format")
     try:
         # Map before reading: otherwise NumPy allocates the size that the header claims, even if the file is shorter.

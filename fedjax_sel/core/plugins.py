@@ -146,8 +146,7 @@ def _hints(annotated: Any) -> dict[str, Any]:
     for name, annotation in getattr(annotated, "__annotations__", {}).items():
         with contextlib.suppress(Exception):  # one by one: some names exist for type checkers only (TYPE_CHECKING)
             namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
-            kind = eval(annotation, namespace) if isinstance(annotation, str) else annotation
-            found[name] = kind
+            found[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
     return found
 
 
@@ -214,9 +213,6 @@ def parameter_digest(value: Any) -> str:
 
     The digest covers numbers, strings, and arrays that functions close over, take as defaults, or keep as attributes.
     It does not cover code: give a value another name when its code changes.
-
-    Args:
-        value: a Strategy, an optimizer, or any nested structure of functions, arrays, and plain values.
     """
     summary, pending, visited = hashlib.sha256(), [value], {}
     while pending:

@@ -59,7 +59,9 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
             return _read(copy)
         except DamagedCopyError as damage:
             warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is rebuilt", stacklevel=2)
-            _remove(copy)
+            # Moved aside first, because other processes may replace the copy at the same time.
+            with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=parent) as aside:
+                copy.rename(Path(aside) / copy.name)
     dataset = build()
     try:
         write(copy, dataset)
@@ -92,12 +94,6 @@ def write(copy: Path, dataset: Dataset) -> None:
         except OSError:
             if not copy.exists():
                 raise
-
-
-def _remove(copy: Path) -> None:
-    """Move a damaged copy aside and delete it there, because other processes may replace it at the same time."""
-    with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=copy.parent) as aside:
-        copy.rename(Path(aside) / copy.name)
 
 
 def _read(copy: Path) -> Dataset:

@@ -327,15 +327,12 @@ def _normalisation(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
     """Return means and standard deviations, trees with None for inputs that are not images; None without images."""
 
     def moments_of(*arrays: np.ndarray) -> Any:
-        return mean_and_std(name, *arrays) if examples.is_images(arrays[0]) else None
+        return mean_and_std(name, *arrays) if examples.is_images(arrays[0]) else (None, None)
 
-    all_moments = examples.transform(moments_of, inputs, *more)
     if not any(examples.is_images(array) for _, array in examples.leaves(inputs)):
         return None, None
-    mean, std = (
-        examples.transform(lambda _, moments, which=which: moments and moments[which], inputs, all_moments)
-        for which in (0, 1)
-    )
+    pairs = examples.transform(moments_of, inputs, *more)
+    mean, std = (examples.transform(lambda _, pair, which=which: pair[which], inputs, pairs) for which in (0, 1))
     return mean, std
 
 
@@ -482,9 +479,8 @@ def _splits(data: Any) -> tuple[Any, Any]:
         )
     for split in pair:
         if not (hasattr(split, "select_columns") and hasattr(split, "__len__")):
-            raise UserError(
-                f"data: a {type(split).__name__} is not a Dataset of the package `datasets`, loaded without streaming"
-            )
+            kind = type(split).__name__
+            raise UserError(f"data: a {kind} is not a Dataset of the package `datasets`, loaded without streaming")
     return pair[0], pair[1]
 
 

@@ -12,7 +12,6 @@ import re
 import sys
 import tarfile
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,32 +24,21 @@ from fedjax_sel.errors import UserError
 
 @contextlib.contextmanager
 def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal once the work has taken a second.
+    """Show a progress bar on a terminal, which vanishes at the end.
 
     Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples.
     """
-    started, shown, done = time.monotonic(), None, 0
+    if not sys.stderr.isatty():
+        yield lambda steps: None
+        return
+    from rich import progress  # deferred, since the import takes 0.1 s
+    from rich.console import Console
 
-    def advance(steps: int) -> None:
-        nonlocal shown, done
-        done += steps
-        if shown is None and sys.stderr.isatty() and time.monotonic() - started > 1.0:
-            from rich import progress  # deferred, since the import takes 0.1 s
-            from rich.console import Console
-
-            columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
-            remaining = progress.TimeRemainingColumn()
-            shown = progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True)
-            shown.add_task(title, total=total)
-            shown.start()
-        if shown is not None:
-            shown.update(shown.task_ids[0], completed=done)
-
-    try:
-        yield advance
-    finally:
-        if shown is not None:
-            shown.stop()
+    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
+    remaining = progress.TimeRemainingColumn()
+    with progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(title, total=total)
+        yield lambda steps: shown.advance(task, steps)
 
 
 class RemoteFile(NamedTuple):
@@ -128,8 +116,7 @@ def parse(dataset: str, folder: Path) -> Dataset:
         num_classes = kind.num_classes
         arrays = _parse_cifar(kind, (folder / kind.archive).read_bytes())
     else:
-        names = (_TRAIN_IMAGES, _TRAIN_LABELS, _TEST_IMAGES, _TEST_LABELS)
-        arrays = tuple(_parse_idx(folder / name) for name in names)
+        arrays = tuple(_parse_idx(folder / file.name) for file in OFFICIAL[dataset])
         arrays = (arrays[0][..., None], arrays[1], arrays[2][..., None], arrays[3])
     pairs = (arrays[:2], arrays[2:])
     for images, labels in pairs:
@@ -245,8 +232,4 @@ def _reason(problem: OSError) -> str:
 
     if isinstance(problem, requests.HTTPError) and problem.response is not None:
         return f"the server answered {problem.response.status_code}"
-    if isinstance(problem, requests.Timeout):
-        return "no answer in time"
-    if isinstance(problem, requests.RequestException):
-        return "the connection failed"
-    return str(problem)
+    return "the connection failed" if isinstance(problem, requests.RequestException) else str(problem)

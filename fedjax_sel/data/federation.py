@@ -118,15 +118,11 @@ def build(
     on_host: bool = False,
     availability_trace: np.ndarray | None = None,
 ) -> Federation:
-    """Build a federation of NumPy arrays from a data set and its partitions; `jax.device_put` puts it on devices.
+    """Build a federation of NumPy arrays, which `jax.device_put` puts on devices.
 
-    Args:
-        dataset: inputs and targets.
-        partitions: one partition per replicate, with equal numbers of clients.
-        holdout: share of held-out examples per client.
-        seeds: one seed per replicate, which draws the held-out examples.
-        on_host: True to keep the training images in host memory.
-        availability_trace:, bool [T, N], or None.
+    Each replicate has a partition, all of them with equal numbers of clients, and a seed, which draws the held-out
+    examples, the share `holdout` per client. With `on_host`, training images stay in host memory. The trace is
+    bool [T, N].
     """
     if on_host and not (trees.is_array(dataset.train_images) and trees.is_images(dataset.train_images)):
         raise UserError(

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import did_you_mean, shown
+from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.data import cache, download
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -38,7 +38,6 @@ WINDOW = 80  # characters per example
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
 _MOST_BYTES = 2**32  # per file; LEAF writes files of about 300 MB, with a hundred users each
-_TARGETS = ("next", "sequence")
 _UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
@@ -48,7 +47,8 @@ class _Kind(NamedTuple):
     name: str
     num_classes: int
     is_text: bool
-    read: Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]  # a user's (x, y) -> (inputs, targets)
+    # A user's (x, y) -> (inputs, targets); the message of a ValueError completes the sentence "of user NAME ...".
+    read: Callable[[list[Any], list[Any]], tuple[np.ndarray, np.ndarray]]
 
 
 class _Split(NamedTuple):
@@ -56,10 +56,6 @@ class _Split(NamedTuple):
     inputs: np.ndarray
     targets: np.ndarray
     users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance
-
-
-class _DamageError(ValueError):
-    """A user's examples are invalid; the message completes the sentence "of user NAME ..."."""
 
 
 def load(description: str, parent: Path | None = None) -> Dataset:
@@ -120,11 +116,8 @@ def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
     name, form = description, "next"
     while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
         name, option, value = match.groups()
-        if option != "targets":
-            raise UserError(f"data set 'leaf' has no option {shown(option)}: {did_you_mean(option, ['targets'])}")
-        if value.strip() not in _TARGETS:
-            raise UserError(f"data set 'leaf': targets: unknown {shown(value)}; choose from {', '.join(_TARGETS)}")
-        form = value.strip()
+        one_of("options of data set 'leaf'", option, ["targets"])
+        form = one_of("targets of data set 'leaf'", value.strip(), ("next", "sequence"))
     if not name.strip():
         raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
     folder = Path(os.path.expanduser(name))
@@ -155,7 +148,7 @@ def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]
                 kind = _SHAKESPEARE if isinstance(x[0], str) else _FEMNIST
             try:
                 own_inputs, own_targets = kind.read(x, y)
-            except _DamageError as problem:
+            except ValueError as problem:
                 raise _foreign(path, f"of user {shown(user)} {problem}") from problem
             inputs.append(own_inputs)
             targets.append(own_targets)
@@ -174,10 +167,10 @@ def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
         raise _foreign(path, f"it cannot be read ({problem})") from problem
     keys = ("users", "num_samples", "user_data")
     names, sizes, data = (content.get(key) if isinstance(content, dict) else None for key in keys)
-    if not (isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict)):
-        raise _foreign(path, "users, num_samples and user_data are not two lists and an object")
-    if len(names) != len(sizes):
-        raise _foreign(path, f"it has {len(names)} users, but {len(sizes)} num_samples")
+    if not (
+        isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict) and len(names) == len(sizes)
+    ):
+        raise _foreign(path, "users and num_samples are not lists of one length, or user_data is not an object")
     by_user = {}
     for name, size in zip(names, sizes):
         own = data.get(name) if isinstance(name, str) else None
@@ -196,12 +189,12 @@ def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     except (ValueError, TypeError, OverflowError):
         shades = np.empty(0)
     if shades.shape != (len(x), _SIDE**2):
-        raise _DamageError(f"x holds neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
+        raise ValueError(f"x holds neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
     if not ((shades >= 0) & (shades <= 1)).all():
-        raise _DamageError("x has gray levels outside 0 to 1")
+        raise ValueError("x has gray levels outside 0 to 1")
     for label in y:
         if not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
-            raise _DamageError(f"y has {shown(label)}, not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
+            raise ValueError(f"y has {shown(label)}, not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
     return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), np.array(y, np.int32)
 
 
@@ -209,7 +202,7 @@ def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     for name, texts, length in (("x", x, WINDOW), ("y", y, 1)):
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
-                raise _DamageError(f"{name} has {shown(text)}, not a text of {length} characters")
+                raise ValueError(f"{name} has {shown(text)}, not a text of {length} characters")
     return _tokens("".join(x)).reshape(-1, WINDOW), _tokens("".join(y))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.parsing import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, one_of, shown
 from fedjax_sel.data import examples as trees
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.errors import UserError
@@ -198,8 +198,6 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
 
 _QP_REDRAWS = 100
 _YUROCHKIN_REDRAWS = 10
-_ROUNDINGS = ("largest-remainder", "scatter")
-_FORMS = ("hsu", "yurochkin")
 
 
 def dirichlet_qp(
@@ -222,8 +220,7 @@ def dirichlet_qp(
     """
     alpha = positive_number("alpha", alpha)
     min_size = whole_number("min_size", min_size, 0)
-    if rounding not in _ROUNDINGS:
-        raise UserError(f"unknown rounding {rounding!r}: {did_you_mean(str(rounding), _ROUNDINGS)}")
+    one_of("rounding of scheme 'dirichlet_qp'", rounding, ("largest-remainder", "scatter"))
     if min_size * num_clients > len(labels):
         raise UserError(
             f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} training "
@@ -269,8 +266,7 @@ def dirichlet(
     """
     alpha = positive_number("alpha", alpha)
     min_size = whole_number("min_size", min_size, 0)
-    if form not in _FORMS:
-        raise UserError(f"unknown form {form!r} of scheme 'dirichlet': {did_you_mean(str(form), _FORMS)}")
+    one_of("form of scheme 'dirichlet'", form, ("hsu", "yurochkin"))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":
@@ -345,9 +341,6 @@ def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarra
     return counts
 
 
-_MAINS = ("balanced", "random")
-
-
 class _Plan(NamedTuple):
     main: np.ndarray  # label of each client
     others: np.ndarray  # other labels, in order of preference
@@ -374,8 +367,7 @@ def skewness(
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
-    if main not in _MAINS:
-        raise UserError(f"unknown main {main!r} of scheme 'skewness': {did_you_mean(str(main), _MAINS)}")
+    one_of("main of scheme 'skewness'", main, ("balanced", "random"))
     share = None if str(skewness).strip().upper() == "H" else _number(skewness)
     if share is not None and not 0.0 < share <= 1.0:
         raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
@@ -598,9 +590,7 @@ def check_options(scheme: str, names: Iterable[str]) -> None:
 
 def options(scheme: str) -> dict[str, Any]:
     """Return the default values of a scheme's options by name."""
-    if scheme not in _SCHEMES:
-        raise UserError(f"unknown partition scheme {scheme!r}: {did_you_mean(str(scheme), SCHEMES)}")
-    parameters = inspect.signature(_SCHEMES[scheme]).parameters.values()
+    parameters = inspect.signature(_SCHEMES[one_of("partition scheme", scheme, SCHEMES)]).parameters.values()
     return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
 
 

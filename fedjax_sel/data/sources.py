@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedjax_sel.core.parsing import did_you_mean, shown
+from fedjax_sel.core.parsing import did_you_mean, one_of, shown
 from fedjax_sel.data import cache, download, leaf, tfds
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
@@ -94,8 +94,7 @@ def _parse_options(options: str) -> dict[str, int]:
     chosen: dict[str, int] = {}
     for item in filter(None, options.split(",")):
         key, _, value = (part.strip() for part in item.partition("="))
-        if key not in _DEFAULTS:
-            raise UserError(f"data set 'synthetic' has no option {shown(key)}: {did_you_mean(key, _DEFAULTS)}")
+        one_of("options of data set 'synthetic'", key, _DEFAULTS)
         if key in chosen:
             raise UserError(f"option {key} of data set 'synthetic' is given twice")
         least = 0 if key in ("seed", "num_writers") else 1

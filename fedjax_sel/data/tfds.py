@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, parsing
 from fedjax_sel.data import download, examples
 from fedjax_sel.data.dataset import Dataset, of_splits
 from fedjax_sel.errors import UserError
@@ -57,17 +57,8 @@ def read_info(folder: Path) -> dict[str, Any]:
     try:
         return dict(files.read_json(folder / _INFO))
     except (OSError, ValueError, TypeError) as problem:
-        raise _damaged_file(folder / _INFO, problem) from problem
-
-
-def _check_format(folder: Path) -> None:
-    """Reject record formats that require TensorFlow."""
-    file_format = read_info(folder).get("fileFormat", "tfrecord")
-    if file_format != "array_record":
-        raise UserError(
-            f"{folder} holds {file_format} files, which need TensorFlow to read: prepare the data set again with "
-            "tfds.builder(..., file_format='array_record') or --file_format=array_record"
-        )
+        reason = getattr(problem, "strerror", None) or problem
+        raise UserError(f"{folder / _INFO} is damaged ({reason}): prepare the data set again") from problem
 
 
 def fingerprint(folder: Path) -> str:
@@ -105,19 +96,11 @@ def _versions(base: Path) -> list[Path]:
     return sorted(found, key=lambda entry: tuple(int(part) for part in entry.name.split(".")))
 
 
-def _damaged_file(path: Path, problem: Exception) -> UserError:
-    return UserError(f"{path} is damaged ({getattr(problem, 'strerror', None) or problem}): prepare the data set again")
-
-
 _CHUNK_EXAMPLES = 2048
 _JPEG_MAGIC = b"\xff\xd8"
 _PILLOW_MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 # Data sets published as exact pixels; JPEG records of these are lossy copies.
 _PUBLISHED_EXACTLY = ("mnist", "fashion_mnist", "kmnist", "emnist", "cifar10", "cifar100", "svhn_cropped")
-
-
-class UnavailableError(UserError):
-    """A package for reading prepared folders is missing or broken; the folder itself may be intact."""
 
 
 class _Keys(NamedTuple):
@@ -131,55 +114,41 @@ def read(folder: Path, name: str) -> Dataset:
     """Decode the splits ``train`` and ``test`` (``validation`` if that is missing) of a prepared data set into memory.
 
     Raises UserError if the folder is damaged or does not hold array_record images of one shape with one integer label
-    each, and UnavailableError if tensorflow-datasets, array_record or Pillow cannot be imported.
+    each, or if tensorflow-datasets, array_record or Pillow cannot be imported.
     """
     # TFDS returns raw bytes, which Pillow decodes: two to three times as fast as TFDS's own decoding.
-    _check_format(folder)
+    about = read_info(folder)
+    file_format = about.get("fileFormat", "tfrecord")
+    if file_format != "array_record":
+        raise UserError(
+            f"{folder} holds {file_format} files, which need TensorFlow to read: prepare the data set again with "
+            "tfds.builder(..., file_format='array_record') or --file_format=array_record"
+        )
     tfds = _import_tfds()
     with _quiet():
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
-            shards = {}
-            for split, info in builder.info.splits.items():
-                lengths = map(int, info.shard_lengths)
-                shards[split] = [(Path(str(path)), n) for path, n in zip(info.filepaths, lengths, strict=True)]
+            sizes = {split: int(info.num_examples) for split, info in builder.info.splits.items()}
         except UserError:
             raise
         except Exception as problem:
             raise _damaged(folder, problem) from problem
-        test_split = "test" if "test" in shards else "validation"
-        for split in ("train", test_split):
-            if split not in shards:
-                raise UserError(f"{folder} has no {split!r} split (it has: {', '.join(shards) or 'none'}): use another")
-            _check_shards(shards[split])
-        sizes = {split: sum(length for _, length in shards[split]) for split in ("train", test_split)}
-        with download.bar(f"decoding {name}", sum(sizes.values())) as advance:
+        splits = ("train", "test" if "test" in sizes else "validation")
+        for split in splits:
+            if split not in sizes:
+                raise UserError(f"{folder} has no {split!r} split (it has: {', '.join(sizes) or 'none'}): use another")
+        with download.bar(f"decoding {name}", sum(sizes[split] for split in splits)) as advance:
             (*train, jpeg), (*test, _) = (
-                _decode(folder, builder, split, size, keys, advance) for split, size in sizes.items()
+                _decode(folder, builder, split, sizes[split], keys, advance) for split in splits
             )
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
-    source = _source(folder, name, jpeg)
+    source = f"TFDS {about.get('version', folder.name)}"
+    if jpeg:
+        exact = name.split("/")[0] in _PUBLISHED_EXACTLY
+        source += ", lossy JPEG copy, not the official pixels" if exact else ", lossy JPEG records"
     return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
-
-
-def _check_shards(shards: list[tuple[Path, int]]) -> None:
-    """Check the number of records in each shard; a truncated file opens without error, but holds no records."""
-    from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
-
-    for path, length in shards:
-        try:
-            reader = array_record_module.ArrayRecordReader(str(path))
-            found = reader.num_records()
-            reader.close()
-        except Exception:
-            found = 0
-        if found != length:
-            raise UserError(
-                f"{path} holds {found} records instead of {length}, so the folder is damaged or incomplete: "
-                "prepare the data set again"
-            )
 
 
 def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
@@ -244,28 +213,18 @@ def _decode(
     return images, labels, jpeg
 
 
-def _source(folder: Path, name: str, jpeg: bool) -> str:
-    phrase = f"TFDS {read_info(folder).get('version', folder.name)}"
-    if not jpeg:
-        return phrase
-    published_exactly = name.split("/")[0] in _PUBLISHED_EXACTLY
-    return phrase + (", lossy JPEG copy, not the official pixels" if published_exactly else ", lossy JPEG records")
-
-
 def _damaged(folder: Path, problem: Exception) -> UserError:
     if isinstance(problem, ImportError):  # TFDS imports some of its parts lazily
         return _unavailable(problem)
-    reason = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    reason = examples.reason(problem)
     return UserError(f"{folder} is damaged or incomplete ({reason}): delete it and prepare the data set again")
 
 
-def _unavailable(problem: Exception) -> UnavailableError:
-    reason = ": ".join(["importing them fails", type(problem).__name__, *str(problem).splitlines()[:1]])
-    if isinstance(problem, ModuleNotFoundError) and problem.name:
-        reason = f"{problem.name.partition('.')[0]} is not installed"
-    return UnavailableError(
+def _unavailable(problem: Exception) -> UserError:
+    return UserError(
         "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
-        f"{reason}; pip install --upgrade tensorflow-datasets array_record pillow"
+        f"importing them fails ({parsing.reason(problem)}); pip install --upgrade tensorflow-datasets array_record "
+        "pillow"
     )
 
 

@@ -137,9 +137,8 @@ def run(
 
 def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
     """Return a message for each family of comparisons that has too few seeds for any significance."""
-    sizes = Counter(job.conditions for job in jobs)
-    seeds = {job.conditions: len(job.config.run.seeds) for job in jobs}
-    found = dict.fromkeys(comparison.too_few(seeds[name], size - 1) for name, size in sizes.items())
+    sizes = Counter((job.conditions, len(job.config.run.seeds)) for job in jobs)
+    found = dict.fromkeys(comparison.too_few(seeds, size - 1) for (_, seeds), size in sizes.items())
     return [f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start" for text in found if text]
 
 

@@ -219,7 +219,7 @@ equal values, 1 / N if one of N clients has all. Both are over the clients' sele
 model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in which
 a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
-compilation time. Both are empty for runs of one chunk. Milliseconds of selection are per round for all seeds
+compilation time. Runs of one chunk have neither. Milliseconds of selection are per round for all seeds
 together, measured separately without training and evaluation."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, at the level at which the
 comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
@@ -313,21 +313,17 @@ def as_csv(rows: Sequence[Row]) -> str:
         columns += [f"{name}_median", f"{name}_seeds_reached"] if field in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
-        cells = [row.setting, row.algo, row.optimizer, str(row.final.seeds), str(row.rounds)]
-        cells.append(_plain(row.target_accuracy))
-        for name in spreads:
-            cells += _cells(getattr(row, name), name in _MAY_FAIL)
-        writer.writerow(cells + [_plain(getattr(row, name)) for name in clocks])
+        head = [row.setting, row.algo, row.optimizer, row.final.seeds, row.rounds, _plain(row.target_accuracy)]
+        cells = [one for name in spreads for one in _cells(getattr(row, name), name in _MAY_FAIL)]
+        writer.writerow(head + cells + [_plain(getattr(row, name)) for name in clocks])
     return text.getvalue()
 
 
 def _cells(value: Spread | None, may_fail: bool) -> list[str]:
     if value is None:
         return [""] * (4 if may_fail else 2)
-    if value.reached < value.seeds:
-        return [NOT_REACHED, NOT_REACHED, *([NOT_REACHED, str(value.reached)] if may_fail else [])]
-    shown = [_plain(value.mean), _plain(value.deviation)]
-    return shown + ([_plain(value.median), str(value.reached)] if may_fail else [])
+    numbers = [NOT_REACHED] * 3 if value.reached < value.seeds else list(map(_plain, value[:3]))
+    return [*numbers, str(value.reached)] if may_fail else numbers[:2]
 
 
 def _plain(value: str | float | None) -> str:
@@ -378,26 +374,32 @@ def tables(rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[
 
 def by_optimizer(rows: Sequence[Row]) -> str:
     """Return Markdown tables of strategies by optimizers, for the measure and for the costs of reaching the target."""
-    numbers = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": ("last_rounds", 4)}
-    if rows[0].target_accuracy is not None:
-        share = _share(rows[0])
-        numbers |= {
-            f"rounds to {share}": ("rounds_to_target", 1),
-            f"MB down until {share}": ("megabytes_down_to_target", 1),
-            f"MB up until {share}": ("megabytes_up_to_target", 1),
-        }
-        numbers |= {f"seconds to {share}": ("seconds_to_target", 1)} if has_clock(rows) else {}
+    fields = {f"mean test {rows[0].measure} of the last {metrics.LAST_ROUNDS} rounds": "last_rounds"}
     optimizers = list(dict.fromkeys(row.optimizer for row in rows))
     found = {(row.algo, row.optimizer): row for row in rows}
     parts = []
-    for about, (field, digits) in numbers.items():
+    for about, field in (fields | _to_target_fields(rows)).items():
         lines = [f"| {about} | " + " | ".join(map(cell, optimizers)) + " |", "|---|" + "---|" * len(optimizers)]
         for algo in dict.fromkeys(row.algo for row in rows):
             runs = [found.get((algo, optimizer)) for optimizer in optimizers]
-            cells = ["" if run is None else _mean_and_deviation(getattr(run, field), digits) for run in runs]
+            cells = ["" if run is None else _text(field, getattr(run, field)) for run in runs]
             lines.append(f"| {cell(algo)} | " + " | ".join(cells) + " |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts)
+
+
+def _to_target_fields(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the headings and fields of the costs of reaching the target."""
+    if rows[0].target_accuracy is None:
+        return {}
+    share = rows[0].target_in_words.removesuffix(" test accuracy")  # "62%" for an accuracy
+    seconds = {f"seconds to {share}": "seconds_to_target"} if has_clock(rows) else {}
+    return {
+        f"rounds to {share}": "rounds_to_target",
+        f"MB down until {share}": "megabytes_down_to_target",
+        f"MB up until {share}": "megabytes_up_to_target",
+        **seconds,
+    }
 
 
 def as_markdown(rows: Sequence[Row]) -> str:
@@ -410,71 +412,52 @@ def as_markdown(rows: Sequence[Row]) -> str:
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
-    """Return the table's columns by heading, one formatted cell per row."""
-    found = {
-        f"final test {rows[0].measure}": [_mean_and_deviation(row.final, 4) for row in rows],
-        f"mean of the last {metrics.LAST_ROUNDS} rounds": [_mean_and_deviation(row.last_rounds, 4) for row in rows],
+    """Return the table's columns by heading, one formatted cell per row; columns without any value are omitted."""
+    budgets = {row.equal_seconds for row in rows if row.equal_seconds is not None}  # at most one
+    fields = {
+        f"final test {rows[0].measure}": "final",
+        f"mean of the last {metrics.LAST_ROUNDS} rounds": "last_rounds",
+        **_to_target_fields(rows),
+        "MB down": "megabytes_down",
+        "MB up": "megabytes_up",
+        "simulated seconds": "seconds",
+        **{f"test {rows[0].measure} after {short(budget)} s": "at_equal_seconds" for budget in budgets},
+        "mean GEMD": "gemd",
+        "clients seen": "clients_seen",
+        "rounds until all were": "rounds_until_all_seen",
+        "Gini of selections": "gini_of_selections",
+        "Jain of selections": "jain_of_selections",
+        "participation gap": "participation_gap",
+        "worst tenth": "worst_decile",
+        "Gini of clients": "gini_of_clients",
+        "Jain of clients": "jain_of_clients",
+        "seed-rounds/s": "seed_rounds_per_second",
+        "s of compilation": "compilation_seconds",
     }
-    if rows[0].target_accuracy is not None:
-        share = _share(rows[0])
-        found |= {
-            f"rounds to {share}": [_mean_and_deviation(row.rounds_to_target, 1) for row in rows],
-            "median": [_median(row.rounds_to_target) for row in rows],
-            f"MB down until {share}": [_amount(row.megabytes_down_to_target) for row in rows],
-            f"MB up until {share}": [_amount(row.megabytes_up_to_target) for row in rows],
-        }
-        if has_clock(rows):
-            found[f"seconds to {share}"] = [_amount(row.seconds_to_target) for row in rows]
-    over_clients = {
-        heading: [_mean_and_deviation(getattr(row, name), 3) for row in rows]
-        for heading, name in zip(("worst tenth", "Gini of clients", "Jain of clients"), _OVER_CLIENTS)
-        if any(getattr(row, name) for row in rows)
-    }
-    timed = {"simulated seconds": [_amount(row.seconds) for row in rows]} if has_clock(rows) else {}
-    budgets = {row.equal_seconds for row in rows if row.equal_seconds is not None}
-    for budget in budgets:  # at most one; unfinished rows have none
-        heading = f"test {rows[0].measure} after {short(budget)} s"
-        timed[heading] = [_mean_and_deviation(row.at_equal_seconds, 4) for row in rows]
-    return found | {
-        "MB down": [_amount(row.megabytes_down) for row in rows],
-        "MB up": [_amount(row.megabytes_up) for row in rows],
-        **timed,
-        "mean GEMD": [_mean_and_deviation(row.gemd, 4) for row in rows],
-        "clients seen": [_mean_and_deviation(row.clients_seen, 1) for row in rows],
-        "rounds until all were": [_mean_and_deviation(row.rounds_until_all_seen, 1) for row in rows],
-        "Gini of selections": [_mean_and_deviation(row.gini_of_selections, 3) for row in rows],
-        "Jain of selections": [_mean_and_deviation(row.jain_of_selections, 3) for row in rows],
-        "participation gap": [_mean_and_deviation(row.participation_gap, 3) for row in rows],
-        **over_clients,
-        "seed-rounds/s": [short(row.seed_rounds_per_second) for row in rows],
-        "s of compilation": [short(row.compilation_seconds) for row in rows],
-        "ms of selection": [short(1000 * row.selection_seconds_per_round) for row in rows],
-    }
+    found = {}
+    for heading, field in fields.items():
+        found[heading] = [_text(field, getattr(row, field)) for row in rows]
+        if field == "rounds_to_target":
+            spreads = [row.rounds_to_target for row in rows if row.rounds_to_target is not None]
+            found["median"] = [NOT_REACHED if one.reached < one.seeds else f"{one.median:.1f}" for one in spreads]
+    found["ms of selection"] = [short(1000 * row.selection_seconds_per_round) for row in rows]
+    return {heading: cells for heading, cells in found.items() if any(cells)}
 
 
-def _share(row: Row) -> str:
-    """Return the target for column headings: "62%" for an accuracy, else the value and the measure."""
-    return row.target_in_words.removesuffix(" test accuracy")
+_DIGITS_OF_CELLS = {
+    **dict.fromkeys(("final", "last_rounds", "at_equal_seconds", "gemd"), 4),
+    **dict.fromkeys((*SELECTION_FAIRNESS, *_OVER_CLIENTS), 3),
+}
 
 
-def _mean_and_deviation(value: Spread | None, digits: int) -> str:
-    if value is None:
-        return ""
+def _text(field: str, value: Spread | float | None) -> str:
+    """Format a field of a row; amounts have one decimal, or two significant digits below 1, for small models."""
+    if not isinstance(value, Spread):
+        return "" if value is None else short(value)
     if value.reached < value.seeds:
         return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
+    digits = _DIGITS_OF_CELLS.get(field, 1 - math.floor(math.log10(value.mean)) if 0 < value.mean < 1 else 1)
     return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
-
-
-def _amount(value: Spread | None) -> str:
-    """Format megabytes or seconds with one decimal; below 1 with two significant digits, for small models."""
-    small = value is not None and value.reached == value.seeds and 0 < value.mean < 1
-    return _mean_and_deviation(value, 1 - math.floor(math.log10(value.mean)) if value and small else 1)
-
-
-def _median(value: Spread | None) -> str:
-    if value is None:
-        return ""
-    return NOT_REACHED if value.reached < value.seeds else f"{value.median:.1f}"
 
 
 def short(value: float) -> str:
@@ -521,10 +504,7 @@ def too_few(seeds: int, comparisons: int) -> str:
 def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str, str]) -> Verdict:
     """Return the verdict on rows under the same conditions, from the numbers of their tables.
 
-    Args:
-        rows: table rows, finished or not.
-        pairs: paired differences of the finished rows.
-        unfinished: rounds so far by strategy, e.g. "7 of 20", for unfinished rows.
+    `unfinished` maps the strategies of unfinished rows, which have no pairs, to their rounds so far, e.g. "7 of 20".
     """
     found = {pair.algo: pair for pair in pairs if pair.measure == LAST_ROUNDS_MEASURE}
     baseline = next((row for row in rows if row.algo not in found and row.algo not in unfinished), None)
@@ -546,9 +526,8 @@ def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str,
 
 
 def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | None) -> VerdictLine:
-    moved, ratio = _moved(row), ""
-    if baseline is not None and not unfinished:
-        ratio = f"{moved / _moved(baseline):.3g}x"
+    moved = _moved(row)
+    ratio = f"{moved / _moved(baseline):.3g}x" if baseline is not None and not unfinished else ""
     difference = interval = verdict = ""
     if unfinished:
         verdict = f"{unfinished} rounds"

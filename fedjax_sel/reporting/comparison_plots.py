@@ -1,5 +1,6 @@
 """Plots of a comparison: curves, amounts, and small multiples."""
 
+import functools
 import itertools
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from fedjax_sel import metrics
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread, has_clock
-from fedjax_sel.reporting.plots import SCREEN, Look, Style, save, styles_of
+from fedjax_sel.reporting.plots import SCREEN, Curve, Look, Style, save, styles_of
 from fedjax_sel.runs.run_files import Result
 
 # Small multiples, one panel per strategy, because many bands on one axis hide each other. Each panel highlights one
@@ -21,13 +22,6 @@ MANY = 6  # strategies that fit in one panel; more get small multiples in additi
 COLUMNS = 4
 PANEL = (2.6, 1.95)  # inches
 OTHERS = "#D9D9D9"
-
-
-class Curve(NamedTuple):
-    """One strategy's curve."""
-
-    x: np.ndarray  # [points]
-    values: np.ndarray  # [seeds, points]
 
 
 def size(num_curves: int) -> tuple[float, float]:
@@ -75,16 +69,13 @@ def draw_multiples(
         axes[(len(own) - 1 - column) // columns, column].tick_params(labelbottom=True)
     place.supxlabel(labels[0], fontsize="medium")
     place.supylabel(labels[1], fontsize="medium")
-    place.suptitle("\n".join(filter(None, [title, _explanation(curves, baseline)])), fontsize="small")
-
-
-def _explanation(curves: Mapping[str, Curve], baseline: str) -> str:
-    with_band = any(len(one.values) > 1 for one in curves.values())
-    words = ["band: one standard deviation over seeds"] if with_band else []
-    if baseline in curves and len(curves) > 1:
-        words.append(f"thin line: {parsing.label(baseline)}")
-    words += ["faint lines: all other strategies"] if len(curves) > 2 else []
-    return "; ".join(words)
+    explanation = {
+        "band: one standard deviation over seeds": any(len(one.values) > 1 for one in curves.values()),
+        f"thin line: {parsing.label(baseline)}": baseline in curves and len(curves) > 1,
+        "faint lines: all other strategies": len(curves) > 2,
+    }
+    words = "; ".join(text for text, applies in explanation.items() if applies)
+    place.suptitle("\n".join(filter(None, [title, words])), fontsize="small")
 
 
 PANELS_A_ROW = 3
@@ -131,13 +122,9 @@ def lines(
     if at_ends:
         save(picture, path, look)
         return
-    handles = {}
-    for axis in picture.axes:
-        for handle, label in zip(*axis.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    ordered = [name for name in map(parsing.label, styles) if name in handles]
-    shown = [handles[name] for name in ordered]
-    picture.legend(shown, ordered, loc="outside right upper", frameon=False, handlelength=3.5)
+    handles = {label: handle for axis in picture.axes for handle, label in zip(*axis.get_legend_handles_labels())}
+    drawn = {label: handles[label] for label in map(parsing.label, styles) if label in handles}
+    picture.legend(drawn.values(), drawn, loc="outside right upper", frameon=False, handlelength=3.5)
     save(picture, path, look)
 
 
@@ -180,7 +167,6 @@ def amounts_of(
     panels: list[Panel],
     styles: dict[str, Style],
     amounts: dict[str, str],
-    label_of: Callable[[Row, str], str],
     path: Path,
     look: Look,
     logarithmic: bool = False,
@@ -200,7 +186,8 @@ def amounts_of(
                 _amount(axis, place, getattr(row, field), styles[row.algo].color, bar=not logarithmic)
             axis.set_yticks(range(len(panel.rows)), [parsing.label(row.algo) for row in panel.rows])
             axis.set_ylim(len(panel.rows) - 0.5, -0.5)  # the first strategy on top
-            axis.set_xlabel(label_of(panel.rows[0], label))
+            words = panel.rows[0].target_in_words
+            axis.set_xlabel(f"{label} to {words}" if words and field.endswith("_to_target") else label)
             axis.grid(alpha=0.25, axis="both" if logarithmic else "x")
             axis.margins(x=0.18)
             if logarithmic and axis.lines:
@@ -243,38 +230,32 @@ def draw_curves(
     axis: Any,
     panel: Panel,
     styles: dict[str, Style],
-    curve: Callable[[Result], Curve | None],
+    curves: Sequence[Curve | None],
     largest: float = np.inf,
     smooth: bool = True,
 ) -> None:
     """Draw the curve of each run that has one; `largest` is the upper limit of the values."""
-    for row, result in zip(panel.rows, panel.results):
-        if (own := curve(result)) is not None:
+    for row, own in zip(panel.rows, curves):
+        if own is not None:
             plots.draw_band(axis, *own, row.algo, styles[row.algo], largest, smooth, together=len(panel.rows))
 
 
-def draw_measure(over: str, logarithmic: bool = False) -> Callable[[Any, Panel, dict[str, Style]], None]:
-    """Return a painter of the task's measure over a key of `plots.X_LABELS`, cumulative."""
-
-    def paint(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
-        draw_curves(axis, panel, styles, lambda result: curve_of(result, over), largest_of(panel))
-        if logarithmic:
-            axis.set_xscale("log")
-            axis.set_xlim(left=logarithmic_start(panel.results, over))
-            plots.plain_ticks(axis)
-        target = panel.rows[0].target_accuracy
-        if target is not None:
-            axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-        plots.name_axes(axis, *labels_of(panel, over))
-
-    return paint
+def draw_measure(axis: Any, panel: Panel, styles: dict[str, Style], over: str, logarithmic: bool) -> None:
+    """Draw the task's measure over a key of `plots.X_LABELS`, cumulative."""
+    draw_curves(axis, panel, styles, curves_of(panel, over), largest_of(panel))
+    if logarithmic:
+        axis.set_xscale("log")
+        axis.set_xlim(left=logarithmic_start(panel.results, over))
+        plots.plain_ticks(axis)
+    target = panel.rows[0].target_accuracy
+    if target is not None:
+        axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
+    plots.name_axes(axis, *labels_of(panel, over))
 
 
-def curve_of(result: Any, over: str) -> Curve | None:
-    """Return a run's test measure over rounds or an amount; None if no round has a value for all seeds."""
-    values = np.asarray(result.measured[result.test_measure], np.float64)
-    measured = ~np.isnan(values).any(axis=0)
-    return Curve(plots.x_of(result, over)[measured], values[:, measured]) if measured.any() else None
+def curves_of(panel: Panel, over: str) -> list[Curve | None]:
+    """Return each run's test measure over rounds or an amount."""
+    return [plots.curve_of(result, result.test_measure, over) for result in panel.results]
 
 
 def largest_of(panel: Panel) -> float:
@@ -295,23 +276,17 @@ def logarithmic_start(results: Sequence[Any], over: str) -> float:
 
 def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the number of training rounds per client, in descending order."""
-
-    def curve(result: Result) -> Curve:
-        counts = -np.sort(-result.selection_counts, axis=1)
-        return Curve(np.arange(1, counts.shape[1] + 1.0), counts)
-
-    draw_curves(axis, panel, styles, curve, smooth=False)
+    counts = [-np.sort(-result.selection_counts, axis=1) for result in panel.results]
+    draw_curves(axis, panel, styles, [Curve(np.arange(1, one.shape[1] + 1.0), one) for one in counts], smooth=False)
     plots.name_axes(axis, "clients, most selected first", "rounds with training")
 
 
 def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the number of clients that have trained at least once, after each round."""
     num_clients = panel.results[0].config.partition.num_clients
-
-    def curve(result: Result) -> Curve:
-        return Curve(plots.x_of(result, "round"), metrics.clients_seen(result.cohorts, num_clients))
-
-    draw_curves(axis, panel, styles, curve, num_clients, smooth=False)
+    seen = [metrics.clients_seen(one.cohorts, num_clients) for one in panel.results]
+    curves = [Curve(plots.x_of(one, "round"), values) for one, values in zip(panel.results, seen)]
+    draw_curves(axis, panel, styles, curves, num_clients, smooth=False)
     axis.axhline(num_clients, color="gray", linewidth=0.8, linestyle="--")
     if panel.results[0].num_rounds >= 100:
         axis.set_xscale("log")
@@ -320,13 +295,7 @@ def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 
 def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the GEMD between the labels of the cohorts and of all clients."""
-
-    def curve(result: Result) -> Curve | None:
-        values = np.asarray(result.gemd, np.float64)
-        measured = ~np.isnan(values).all(axis=0)  # an empty cohort has no GEMD
-        return Curve(np.flatnonzero(measured) + 1.0, values[:, measured]) if measured.any() else None
-
-    draw_curves(axis, panel, styles, curve)
+    draw_curves(axis, panel, styles, [plots.curve_of(result, "gemd", "round") for result in panel.results])
     axis.set_ylim(bottom=0)
     plots.name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 
@@ -340,10 +309,9 @@ def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, 
     picture = plots.figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
     places = picture.subfigures(len(panels), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
     for place, panel in zip(places.flat, panels):
-        found = {row.algo: curve_of(result, over) for row, result in zip(panel.rows, panel.results)}
         draw_multiples(
             place,
-            {name: curve for name, curve in found.items() if curve is not None},
+            {row.algo: curve for row, curve in zip(panel.rows, curves_of(panel, over)) if curve is not None},
             styles,
             BASELINE,
             labels_of(panel, over),
@@ -376,7 +344,8 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Loo
         totals = [plots.x_of(result, over)[-1] for panel in shown for result in panel.results]
         logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
         name = f"{measure}_by_{over}"
-        lines(shown, styles, draw_measure(over, logarithmic), path_of(name), look, at_ends=True)
+        painter = functools.partial(draw_measure, over=over, logarithmic=logarithmic)
+        lines(shown, styles, painter, path_of(name), look, at_ends=True)
         each = path_of(f"{name}_each")
         if many := [panel for panel in shown if len(panel.rows) > MANY]:
             save(draw_each_run(many, styles, over, logarithmic, look.titles), each, look)
@@ -386,13 +355,9 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Loo
     if any(row.target_accuracy is not None for row in rows):
         units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
         amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
-
-        def label_of(row: Row, label: str) -> str:
-            return f"{label} to {row.target_in_words}" if row.target_in_words else label
-
-        amounts_of(panels, styles, amounts, label_of, to_target, look)
+        amounts_of(panels, styles, amounts, to_target, look)
     if any(row.optimizer for row in rows):
         optimizers_by_strategies(rows, optimizers, look)
     if not all(np.isnan(row.selection_seconds_per_round) for row in rows):
         seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
-        amounts_of(panels, styles, seconds, lambda row, label: label, selection, look, logarithmic=True)
+        amounts_of(panels, styles, seconds, selection, look, logarithmic=True)

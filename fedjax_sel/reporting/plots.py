@@ -187,13 +187,9 @@ LABEL = 0.13  # height of a line's label, inches
 
 
 def label_ends(axis: Any, height: float) -> None:
-    """Label each line at its right end, in its color; labels that would overlap move apart.
+    """Label each drawn line of an axis at its right end, in its color; labels that would overlap move apart.
 
-    Call it when all lines are drawn. A line's label is its Matplotlib label; lines without one get none.
-
-    Args:
-        axis: the axis.
-        height: its height, inches.
+    `height` is that of the axis in inches. A line's label is its Matplotlib label; lines without one get none.
     """
     lines = [line for line in axis.lines if not line.get_label().startswith("_") and len(line.get_xdata())]
     low, high = axis.get_ylim()
@@ -210,17 +206,10 @@ def label_ends(axis: Any, height: float) -> None:
 
 def spread(places: np.ndarray, gap: float) -> np.ndarray:
     """Return ascending places moved apart to at least a gap, each group around the mean of its places."""
-    groups: list[list[float]] = []  # of each group: its places
+    from scipy.optimize import isotonic_regression
 
-    def start(group: list[float]) -> float:
-        return float(np.mean(group)) - gap * (len(group) - 1) / 2
-
-    for place in places:
-        groups.append([float(place)])
-        while len(groups) > 1 and start(groups[-2]) + gap * len(groups[-2]) > start(groups[-1]):
-            last = groups.pop()
-            groups[-1] += last
-    return np.array([start(group) + gap * number for group in groups for number in range(len(group))])
+    steps = gap * np.arange(len(places))
+    return isotonic_regression(places - steps).x + steps if len(places) else places
 
 
 def plain_ticks(axis: Any) -> None:
@@ -253,10 +242,26 @@ def x_of(result: Any, over: str) -> np.ndarray:
         return np.arange(1, result.num_rounds + 1.0)
     if over == "seconds":
         return result.seconds_spent.mean(axis=0)
-    ledger = result.ledger
-    moved = {"megabytes_down": ledger.bytes_down, "megabytes_up": ledger.bytes_up}.get(over)
-    moved = ledger.bytes_down + ledger.bytes_up if moved is None else moved
+    down, up = result.ledger.bytes_down, result.ledger.bytes_up
+    moved = {"megabytes_down": down, "megabytes_up": up, "megabytes": down + up}[over]
     return moved.cumsum(axis=1).mean(axis=0) / 1e6
+
+
+class Curve(NamedTuple):
+    """One strategy's curve."""
+
+    x: np.ndarray  # [points]
+    values: np.ndarray  # [seeds, points]
+
+
+def curve_of(result: Any, name: str, over: str) -> Curve | None:
+    """Return a run's measure over rounds or an amount, where it is evaluated; None if it never is."""
+    values = np.asarray(result.measured[name], np.float64)
+    present = ~np.isnan(values)
+    # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
+    # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
+    measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
+    return Curve(x_of(result, over)[measured], values[:, measured]) if measured.any() else None
 
 
 def name_axes(axis: Any, x: str, y: str) -> None:
@@ -317,14 +322,9 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     axes = picture.subplots(-(-len(panels) // columns), columns, squeeze=False)
     for axis, (name, over, label) in zip(axes.flat, panels):
         for run, result in results.items():
-            values = np.asarray(result.measured[name], np.float64)
-            present = ~np.isnan(values)
-            # GEMD is missing for empty cohorts, which occur in different rounds for each seed. Other measures are
-            # evaluated for all seeds at once, so a NaN there is a non-finite value, which leaves no mean.
-            measured = present.any(axis=0) if name == "gemd" else present.all(axis=0)
-            if measured.any():
-                x, highest = x_of(result, over)[measured], 1.0 if "accuracy" in name else np.inf
-                draw_band(axis, x, values[:, measured], run, chosen[run], highest, raw=True, together=len(results))
+            if (curve := curve_of(result, name, over)) is not None:
+                highest = 1.0 if "accuracy" in name else np.inf
+                draw_band(axis, *curve, run, chosen[run], highest, raw=True, together=len(results))
         name_axes(axis, X_LABELS[over], label)
         if name == test and first.config.run.target_accuracy is not None:
             axis.axhline(first.config.run.target_accuracy, color="gray", linewidth=0.8, linestyle="--")

@@ -172,9 +172,9 @@ def of(x, y):
         ("{", "it cannot be read"),
         ('"\x00', "it is not a text"),
         ("[" * 100_000, "nested too deeply"),
-        ([], "are not two lists and an object"),
-        ({"images": []}, "users, num_samples and user_data are not two lists and an object"),
-        (broken(num_samples=[]), "it has 1 users, but 0 num_samples"),
+        ([], "user_data is not an object"),
+        ({"images": []}, "users and num_samples are not lists of one length, or user_data is not an object"),
+        (broken(num_samples=[]), "are not lists of one length"),
         (broken(users=["v"]), "user 'v' has no lists x and y in user_data"),
         (broken(users=[3]), "user 3 has no lists"),
         (broken(user_data={"u": {"x": [X]}}), "user 'u' has no lists x and y"),
@@ -211,7 +211,7 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf", "needs a folder"),
         ("leaf:{there}/no", r"no/train cannot be read \(No such file or directory\); give the folder that holds"),
         ("leaf:{there}", r"test has no \.json files"),
-        ("leaf:{there},target=sequence", "no option 'target': did you mean 'targets'"),
+        ("leaf:{there},target=sequence", "unknown 'target'; did you mean 'targets'"),
         ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
         ("leaf:~nobody-of-that-name/x", "cannot be read"),
         ("leef:{there}", "only 'synthetic' and 'leaf' have options"),
@@ -239,7 +239,7 @@ def test_texts_are_not_tested_on_images(femnist, shakespeare):
 
 def test_a_comma_in_a_folders_name(femnist, tmp_path):
     femnist[0].rename(tmp_path / "a,b=c")
-    with pytest.raises(UserError, match="no option 'b'"):
+    with pytest.raises(UserError, match="options of data set 'leaf': unknown 'b'"):
         data.load(f"leaf:{tmp_path}/a,b=c")
     (tmp_path / "a,b=c").rename(tmp_path / "a, b")
     assert data.load(f"leaf:{tmp_path}/a, b").num_train_examples == 20

@@ -1,6 +1,7 @@
 """Prepared TFDS folders, decoded copies and the order in which they are looked for."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -108,10 +109,10 @@ DAMAGES = {
     "no info": (lambda f: (f / "dataset_info.json").unlink(), "not fully prepared"),
     "info is not JSON": (lambda f: truncate(f / "dataset_info.json"), "dataset_info.json is damaged"),
     "records cut": (lambda f: truncate(f / TRAIN), "damaged or incomplete"),
-    "records missing": (lambda f: (f / TRAIN).unlink(), "0 records.*damaged or incomplete"),
+    "records missing": (lambda f: (f / TRAIN).unlink(), "damaged or incomplete.*No such file"),
     "records empty": (lambda f: (f / TRAIN).write_bytes(b""), "damaged or incomplete"),
     "records changed": (lambda f: flip(f / TRAIN), "damaged or incomplete"),
-    "fewer records": (lambda f: rewrite_info(f, '"30"', '"31"'), "holds 30 records instead of 31"),
+    "fewer records": (lambda f: rewrite_info(f, '"30"', '"31"'), "damaged or incomplete.*30"),
     "tfrecord": (lambda f: rewrite_info(f, "array_record", "tfrecord"), "tfrecord files.*array_record"),
     "no features": (lambda f: (f / "features.json").unlink(), "damaged or incomplete"),
     "no test split": (lambda f: rewrite_info(f, '"name": "test"', '"name": "extra"'), "'validation'|damaged"),
@@ -285,15 +286,15 @@ def test_the_copy_needs_no_packages(prepared):
 
 
 SENTENCE = (
-    "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but {}; "
-    "pip install --upgrade tensorflow-datasets array_record pillow"
+    "folders that tensorflow-datasets has prepared are read with tensorflow-datasets, array_record and Pillow, but "
+    "importing them fails ({}); pip install --upgrade tensorflow-datasets array_record pillow"
 )
 # What an import ends with where a package and those that it needs are of versions that do not go together.
 BROKEN = {
-    "raise ImportError('cannot import name x')": "importing them fails: ImportError: cannot import name x",
-    "raise TypeError('Descriptors cannot be\\ncreated')": "importing them fails: TypeError: Descriptors cannot be",
-    "raise KeyError": "importing them fails: KeyError",
-    "import no_such_package.deep": "no_such_package is not installed",
+    "raise ImportError('cannot import name x')": "ImportError: cannot import name x",
+    "raise TypeError('Descriptors cannot be\\ncreated')": "TypeError: Descriptors cannot be",
+    "raise KeyError": "KeyError",
+    "import no_such_package.deep": "ModuleNotFoundError: No module named 'no_such_package'",
 }
 
 
@@ -320,7 +321,7 @@ def test_a_missing_package_is_one_sentence(prepared, break_package, package):
     break_package(package)
     with pytest.raises(UserError) as caught:
         data.load("tiny_grey", prepared)
-    assert str(caught.value) == SENTENCE.format(f"{package} is not installed")
+    assert re.fullmatch(re.escape(SENTENCE).replace(r"\{\}", rf"ModuleNotFoundError: .*{package}.*"), str(caught.value))
 
 
 def test_a_package_that_is_missing_behind_it_is_one_sentence(prepared):
@@ -329,7 +330,8 @@ def test_a_package_that_is_missing_behind_it_is_one_sentence(prepared):
         f"try: data.load('tiny_grey', {str(prepared)!r})\nexcept ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
-    assert done.stdout == SENTENCE.format("tensorflow_metadata is not installed") + "\n", done.stderr
+    missing = "ModuleNotFoundError: No module named 'tensorflow_metadata.proto'; 'tensorflow_metadata' is not a package"
+    assert done.stdout == SENTENCE.format(missing) + "\n", done.stderr
 
 
 @pytest.mark.parametrize("package", ["tensorflow_datasets", "array_record"])

@@ -24,7 +24,7 @@ from fedjax_sel.experiment.problem import Given
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
-from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
 from fedjax_sel.runs.run_files import DamagedError, Result
 from fedjax_sel.version import __version__
 
@@ -100,8 +100,7 @@ def named(setting: Setting) -> dict[str, Result]:
 def name_of(result: Result) -> str:
     """Return a run's strategy with its parameters in brackets."""
     chosen = result.config.selection
-    values = ",".join(f"{key}={value}" for key, value in chosen.algo_args)
-    return f"{chosen.algo}[{values}]" if values else chosen.algo
+    return sweep.label(chosen.algo, dict(chosen.algo_args))
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -143,8 +142,7 @@ def label_counts(path: Path) -> np.ndarray | None:
             raise UserError(
                 f"{path}: the current data differ from the run's data (SHA-256 mismatch); restore the original data"
             )
-    labels, classes = np.asarray(dataset.train_labels), dataset.num_classes
-    return np.stack([np.stack([np.bincount(labels[own], minlength=classes) for own in part.indices]) for part in parts])
+    return np.stack([part.label_counts(dataset.train_labels, dataset.num_classes) for part in parts])
 
 
 def reject_plugins(path: Path) -> None:
@@ -158,7 +156,6 @@ def reject_plugins(path: Path) -> None:
 
 
 MOST_PLACES = 1000
-SEEN = "clients_seen"
 
 
 def block(rounds: int) -> int:
@@ -175,25 +172,18 @@ def places(result: Result) -> dict[str, Any]:
     """
     width = block(result.num_rounds)
     ends = np.minimum(np.arange(width, result.num_rounds + width, width), result.num_rounds)
-    moved = (result.ledger.bytes_down + result.ledger.bytes_up).cumsum(axis=1).mean(axis=0) / 1e6
-    seconds, steady = _seconds(result)
-    timed = {"simulated seconds": short(result.seconds_spent.mean(axis=0)[ends - 1])} if result.has_clock else {}
+    each = np.asarray(result.round_seconds, np.float64)
+    known = ~np.isnan(each)
+    steady = len(each) == result.num_rounds and bool(known.any())
+    seconds = np.where(known, each, each[known].mean()).cumsum() if steady else result.elapsed_seconds
+    timed = {"simulated seconds": short(plots.x_of(result, "seconds")[ends - 1])} if result.has_clock else {}
     return {
         "round": ends.tolist(),
-        "megabytes": short(moved[ends - 1]),
+        "megabytes": short(plots.x_of(result, "megabytes")[ends - 1]),
         "seconds": short(seconds[ends - 1]),
         "steady": steady,
         **timed,
     }
-
-
-def _seconds(result: Result) -> tuple[np.ndarray, bool]:
-    """Return the seconds at the end of each round, and whether they exclude compilation."""
-    each = np.asarray(result.round_seconds, np.float64)
-    timed = ~np.isnan(each)
-    if len(each) != result.num_rounds or not timed.any():
-        return np.asarray(result.elapsed_seconds, np.float64), False
-    return np.where(timed, each, each[timed].mean()).cumsum(), True
 
 
 class View(NamedTuple):
@@ -231,7 +221,7 @@ def curves(run: Run) -> dict[str, Any]:
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
     seen[:, run.cohorts_known :] = np.nan
     if run.cohorts_known:
-        found[SEEN] = summary(seen)
+        found["clients_seen"] = summary(seen)
     return found
 
 
@@ -397,25 +387,24 @@ class Reader:
 
     def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
         """Return a page's chapters; folders missing in `cohorts_known` have cohorts for all rounds."""
-        return [self._chapter(one, cohorts_known) for one in found]
-
-    def _chapter(self, found: Setting, cohorts_known: dict[Path, int]) -> Chapter:
-        first_path, first = next(iter(found.results.items()))
-        left_out: list[str] = []
-        labels = self._labels_of(first_path, left_out)
-        runs = []
-        for path, (name, result) in zip(found.results, named(found).items()):
-            clients = self._clients_of(path, result, left_out)
-            num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
-            inside = strategy_states(path, result.config.selection.algo, left_out)
-            runs.append(Run(name, path, result, num_cohorts, inside, clients, warmup(result)))
-        if not self._with_data:
-            left_out.append("--quick: label counts and per-client results, which need the data.")
-        return Chapter(plots.title(first.config, first.data_source), found.differs, runs, labels, left_out)
+        chapters = []
+        for setting in found:
+            first_path, first = next(iter(setting.results.items()))
+            left_out: list[str] = []
+            labels = self._labels_of(first_path, left_out) if self._with_data else None
+            runs = []
+            for path, (name, result) in zip(setting.results, named(setting).items()):
+                clients = self._clients_of(path, result, left_out) if self._with_data else None
+                num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
+                inside = strategy_states(path, result.config.selection.algo, left_out)
+                runs.append(Run(name, path, result, num_cohorts, inside, clients, warmup(result)))
+            if not self._with_data:
+                left_out.append("--quick: label counts and per-client results, which need the data.")
+            title = plots.title(first.config, first.data_source)
+            chapters.append(Chapter(title, setting.differs, runs, labels, left_out))
+        return chapters
 
     def _labels_of(self, path: Path, left_out: list[str]) -> np.ndarray | None:
-        if not self._with_data:
-            return None
         made_from = folder.made_from(path)
         key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
         if key not in self._labels:
@@ -431,9 +420,7 @@ class Reader:
         return found
 
     def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
-        if not self._with_data or not result.finished:
-            return None
-        if path not in self._clients:
+        if result.finished and path not in self._clients:
             self._say(f"evaluating the final models of {path} on each client")
             try:
                 reject_plugins(path)
@@ -446,7 +433,6 @@ class Reader:
 
 # The HTML of the page.
 
-STYLES = ("page.css",)
 SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
 """The scripts in execution order."""
 
@@ -460,7 +446,7 @@ def plotly() -> str:
     return get_plotlyjs()
 
 
-def own_file(names: tuple[str, ...]) -> str:
+def own_file(*names: str) -> str:
     """Return the concatenated files from this package's `static` folder."""
     place = resources.files("fedjax_sel.reporting.html") / "static"
     return "\n".join((place / name).read_text(encoding="utf-8") for name in names)
@@ -489,16 +475,14 @@ def _command(chapter: Chapter, more: str = "--out runs/again") -> str:
 def _origin(run: Run) -> dict[str, str]:
     """Return a run's folder, command, versions, devices and commit."""
     environment = run_files.read_json(run.path / run_files.ENVIRONMENT)
-    command, devices = environment.get("command"), environment.get("devices")
-    packages = environment.get("packages")
     versions = {"fedjax_sel": environment.get("fedjax_sel"), "Python": environment.get("python")}
-    versions |= packages if isinstance(packages, dict) else {}
+    versions |= environment.get("packages", {})
     lines = {
         "folder": str(run.path),
-        "command": shlex.join(map(str, command)) if isinstance(command, list) else "",
+        "command": shlex.join(environment.get("command", [])),
         "versions": ", ".join(f"{name} {version}" for name, version in versions.items() if version),
-        "devices": ", ".join(map(str, devices)) if isinstance(devices, list) else "",
-        "commit": str(environment.get("commit") or ""),
+        "devices": ", ".join(environment.get("devices", [])),
+        "commit": environment.get("commit"),
     }
     return {name: text for name, text in lines.items() if text}
 
@@ -523,9 +507,9 @@ def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
         version=__version__,
         chapters=[_in_template(one, own) for one, own in zip(chapters, pairs)],
         notes=comparison,
-        style=own_file(STYLES),
+        style=own_file("page.css"),
         report=about,
-        scripts=[plotly(), own_file(SCRIPTS)],
+        scripts=[plotly(), own_file(*SCRIPTS)],
     )
 
 
@@ -604,7 +588,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         for run in chapter.runs
         if not run.result.finished
     }
-    columns = {head: cells for head, cells in comparison.columns(rows).items() if any(cells)}
+    columns = comparison.columns(rows)
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
     verdict = comparison.verdict(rows, list(itertools.chain(*pairs)), unfinished)

@@ -184,11 +184,7 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
             f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
         ) from error
 
-    def draw(rng: np.random.Generator, clients: Clients) -> Timing:
-        del rng
-        return _of_all_clients(timing, len(clients.sizes), path)
-
-    return Law("file", draw, jitter)
+    return Law("file", lambda rng, clients: _of_all_clients(timing, len(clients.sizes), path), jitter)
 
 
 TABLE: Mapping[str, Callable[..., Law]] = {

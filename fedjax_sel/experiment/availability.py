@@ -41,7 +41,6 @@ def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
         )
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del clients, timing, key
         stays, returns = 1 - least / rounds_off, 1 / rounds_off
         return lambda round, before: jnp.where(round == 0, share, jnp.where(before, stays, returns))
 
@@ -65,12 +64,10 @@ def daily(
     check_range("available", "daily", least=1, period=period)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del timing
         number, num_classes = clients.label_counts.shape
         zone = jax.random.uniform(key, (number,)) if zones == "random" else _main_labels(clients) / num_classes
 
         def chance(round: jax.Array, before: jax.Array) -> jax.Array:
-            del before
             return jnp.clip(share * (1 + amplitude * jnp.cos(2 * jnp.pi * (round / period - zone))), 0, 1)
 
         return chance
@@ -90,7 +87,6 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
     check_range("available", "label", most=1, rare=rare, rare_share=rare_share)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del timing, key
         num_classes = clients.label_counts.shape[1]
         is_rare = _main_labels(clients) >= num_classes - jnp.ceil(round(rare * num_classes, 6))
         return _constant(jnp.where(is_rare, rare_share, share))
@@ -123,7 +119,6 @@ def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, An
     check_range("available", name, most=1, low=low, high=high)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del key
         values = value_of(clients, timing)
         ordered = jnp.sort(values)
         below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))

@@ -128,4 +128,4 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _name(path: Any) -> str:
-    return ".".join(str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))) for part in path)
+    return jax.tree_util.keystr(path, simple=True, separator=".")

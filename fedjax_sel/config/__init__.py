@@ -543,11 +543,7 @@ class Config(_Flat):
 
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
-        named = (
-            self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
-            self.data.dataset,
-        )  # fmt: skip
-        parts = [(name, *name.partition(":")[::2]) for name in named]
+        parts = [(name, *name.partition(":")[::2]) for field, name in self.flat().items() if field in VALUES]
         return tuple(name for name, start, end in parts if end.isidentifier() and start not in _NOT_MODULES)
 
     def has_effect(self, name: str) -> bool:

@@ -218,18 +218,6 @@ def by_patches(
     return max_pool(y) if pooled else y
 
 
-def by_shifts(
-    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
-) -> jax.Array:
-    """Convolve by the sum of size^2 products of shifted slices; arguments as in `by_patches`."""
-    x = _read_by_pooling(x, size) if pooled else x
-    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
-    parts = kernel.reshape(kernel.shape[0], size, size, -1)
-    slices = ((x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
-    y = sum((matmul(*factors, precision) for factors in slices), start=jnp.zeros((), x.dtype))
-    return max_pool(y) if pooled else y
-
-
 def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
     """Convolve by XLA's operation, which is grouped under `vmap` over kernels; arguments as in `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
@@ -272,7 +260,7 @@ CORNER_CHANNELS = 3  # largest number of input channels for which patches are or
 WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
 CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
-    "winograd": by_winograd, "patches": by_patches, "shifts": by_shifts, "xla": by_xla,
+    "winograd": by_winograd, "patches": by_patches, "xla": by_xla,
 }  # fmt: skip
 
 

@@ -89,7 +89,8 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         num_classes = clients.label_counts.shape[1]
         is_rare = _main_labels(clients) >= num_classes - jnp.ceil(round(rare * num_classes, 6))
-        return _constant(jnp.where(is_rare, rare_share, share))
+        chances = jnp.where(is_rare, rare_share, share)
+        return lambda round, before: chances
 
     return Mode("label", of_clients, needs_classes=True)
 
@@ -123,7 +124,8 @@ def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, An
         ordered = jnp.sort(values)
         below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
         ranks = (below + up_to - 1) / (2 * max(len(values) - 1, 1))  # from 0 to 1; equal values have their mean rank
-        return _constant(low + (high - low) * ranks)
+        chances = low + (high - low) * ranks
+        return lambda round, before: chances
 
     return Mode(name, of_clients)
 
@@ -132,10 +134,6 @@ TABLE: Mapping[str, Callable[..., Mode]] = {
     "markov": markov, "daily": daily, "label": label, "size": size, "speed": speed,
 }  # fmt: skip
 """Name -> function that makes the mode; `config.MODES` lists the names."""
-
-
-def _constant(probabilities: jax.Array) -> Chance:
-    return lambda round, before: probabilities
 
 
 def _main_labels(clients: Clients) -> Any:

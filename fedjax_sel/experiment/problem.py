@@ -226,7 +226,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     if settings.model in models.PLAIN:
         _check_plain_model_settings(settings)
         if settings.model == "char_lstm":
-            _check_characters(dataset)
+            _check_characters(dataset, outputs)
         return models.make_plain(settings.model, inputs, outputs)
     return models.make(
         settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
@@ -249,8 +249,7 @@ def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
         raise UserError(f"{what} ({parsing.reason(error)}); {remedy}") from error
 
 
-def _check_characters(dataset: Dataset) -> None:
-    num_characters = dataset.num_classes or _width(dataset)
+def _check_characters(dataset: Dataset, num_characters: int) -> None:
     for inputs in (dataset.train_images, dataset.test_images):
         if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
             largest = int(inputs.max(initial=0))

@@ -259,9 +259,7 @@ def by_winograd(
 CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
 WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
-CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
-    "winograd": by_winograd, "patches": by_patches, "xla": by_xla,
-}  # fmt: skip
+CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {"winograd": by_winograd, "patches": by_patches, "xla": by_xla}
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:

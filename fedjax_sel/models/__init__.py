@@ -139,9 +139,7 @@ class MLP(nn.Module):
         return Output(dense(self.num_classes)(x), first)
 
 
-# Residual networks for small images, with group normalization as is common in federated learning.
-#
-# The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
+# The residual networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
 # initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
 # clients with heterogeneous data (Hsieh et al. 2020).
 class ResidualBlock(nn.Module):

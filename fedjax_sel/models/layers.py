@@ -339,8 +339,6 @@ def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> j
     return jnp.concatenate(flips)[:size].reshape(shape)
 
 
-# Convolutions of unmodified Flax modules as matrix products.
-#
 # On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client
 # (`benchmarks/convolutions.py --models resnet8`). Flax accepts a replacement for `lax.conv_general_dilated`; `convolve`
 # is one, equal up to rounding. Transposed and local convolutions remain XLA's.

@@ -68,6 +68,14 @@ class Given(NamedTuple):
     availability_trace: np.ndarray | None = None  # bool [T or more, N]
 
 
+def gather(experiment: Experiment, server_share: float) -> Given:
+    """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
+    availability_trace = trace(experiment)
+    dataset = load_data(experiment, server_share)
+    dealt = tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds)
+    return Given(dataset, dealt, availability_trace)
+
+
 def load_data(experiment: Experiment, share: float) -> Dataset:
     """Load the data set, and set the server's share of the training set aside."""
     config = experiment.config
@@ -434,9 +442,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task, law, mode = check(experiment)
-    availability_trace = trace(experiment)
-    dataset = load_data(experiment, server_validation(config, strategy))
-    dealt = tuple(deal(experiment, dataset, seed) for seed in config.run.seeds)
+    dataset, dealt, availability_trace = gather(experiment, server_validation(config, strategy))
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:

@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from fedjax_sel.core import jax_settings
+from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import cache
 from fedjax_sel.errors import DamagedRunError, UserError
 
@@ -267,12 +267,9 @@ def use_every_core() -> None:
 
     XLA does not split batched matmuls of this size over the threads of one CPU device.
     """
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
-        return
-    try:
-        jax.config.update("jax_num_cpu_devices", num_cores())
-    except RuntimeError:  # JAX has already started
-        return
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # JAX has already started
+            jax.config.update("jax_num_cpu_devices", num_cores())
 
 
 def check_that_jax_starts() -> None:
@@ -289,9 +286,8 @@ def check_that_jax_starts() -> None:
     except (RuntimeError, AssertionError) as error:  # a missing JAX plug-in is an AssertionError without a message
         if alone:
             jax.config.update("jax_platforms", platforms)
-        lines = str(error).strip().splitlines()
         platforms = platforms or os.environ.get("JAX_PLATFORMS")
-        reason = lines[0] if lines else type(error).__name__
+        reason = parsing.first_line(error) or type(error).__name__
         raise UserError(
             f"JAX cannot start its devices ({f'JAX_PLATFORMS={platforms}: ' if platforms else ''}{reason}); fix the "
             "driver, install JAX for it, or set JAX_PLATFORMS=cpu"
@@ -391,20 +387,13 @@ def start() -> None:
         return
     use_every_core()
     try:
-        jax.distributed.initialize(os.environ.get(ADDRESS), _number(COUNT), _number(NUMBER))
+        count, number = (int(os.environ[name]) if name in os.environ else None for name in (COUNT, NUMBER))
+        jax.distributed.initialize(os.environ.get(ADDRESS), count, number)
     except (ValueError, RuntimeError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise UserError(
-            f"--distributed: JAX cannot join the other machines ({first}); start under SLURM, Open MPI, Kubernetes or "
-            f"on a TPU pod, or set {ADDRESS}=host:port, {COUNT} and {NUMBER} on each machine"
+            f"--distributed: JAX cannot join the other machines ({parsing.reason(error)}); start under SLURM, Open "
+            f"MPI, Kubernetes or on a TPU pod, or set {ADDRESS}=host:port, {COUNT} and {NUMBER} on each machine"
         ) from error
-
-
-def _number(name: str) -> int | None:
-    text = os.environ.get(name)
-    if text is not None and not text.isdecimal():
-        raise UserError(f"--distributed: {name}={text!r} is not a whole number; set it to one")
-    return None if text is None else int(text)
 
 
 def is_first() -> bool:

@@ -184,11 +184,7 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
             f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
         ) from error
 
-    def draw(rng: np.random.Generator, clients: Clients) -> Timing:
-        del rng
-        return _of_all_clients(timing, len(clients.sizes), path)
-
-    return Law("file", draw, jitter)
+    return Law("file", lambda rng, clients: _of_all_clients(timing, len(clients.sizes), path), jitter)
 
 
 TABLE: Mapping[str, Callable[..., Law]] = {
@@ -216,16 +212,15 @@ def _of_all_clients(timing: Timing, num_clients: int, source: str) -> Timing:
 
 
 def _of_csv(text: str) -> dict[str, np.ndarray]:
-    rows = list(csv.DictReader(io.StringIO(text)))
+    header, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
     if not rows:
         raise ValueError("it has no rows")
-    columns = {str(name).strip(): [row[name] for row in rows] for name in rows[0]}
-    order = np.argsort(np.array(columns.pop("client"), int), kind="stable")
-    ids = np.array([row["client"] for row in rows], int)[order]
-    missing = np.flatnonzero(ids != np.arange(len(ids)))
-    if len(missing):
-        raise ValueError(f"the column client does not list 0 to {len(ids) - 1} once each (at {missing[0]})")
-    return {name: np.array(values, np.float32)[order] for name, values in columns.items()}
+    columns = dict(zip(map(str.strip, header), np.array(rows, float).T))
+    ids = columns.pop("client")
+    order = np.argsort(ids)
+    if (ids[order] != np.arange(len(ids))).any():
+        raise ValueError(f"the column client does not list 0 to {len(ids) - 1} once each")
+    return {name: values[order].astype(np.float32) for name, values in columns.items()}
 
 
 def _of_columns(columns: Mapping[str, np.ndarray]) -> Timing:

@@ -333,7 +333,7 @@ def test_everything_in_small(tmp_path):
     for case in cases["rounds"] + cases["graphs"]:
         assert case["seed_rounds_per_second"]["median"] > 0 and case["share_of_ceiling"] > 0
     assert {case["form"] for case in cases["convolutions"]} == {
-        "winograd", "patches", "xla", "shifts", "grouped NHWC", "grouped NCHW",
+        "winograd", "patches", "xla", "grouped NHWC", "grouped NCHW",
     }  # fmt: skip
     assert [case.get("unroll") for case in cases["graphs"]] == [2, None]
 

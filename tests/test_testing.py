@@ -527,7 +527,7 @@ def test_the_facts_that_the_kit_serves():
         candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
     )  # fmt: skip
     world = World.ordinary(strategy, 12, 8, seed=0)
-    carry = bench.initial_world(strategy, bench.Game(3, 8), jax.random.key(0), world)
+    carry = bench.initial_world(strategy, bench.Options(12, 3, 8), jax.random.key(0), world)
     last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
     assert profile[:, 5].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]

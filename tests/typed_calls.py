@@ -11,6 +11,7 @@ from fedjax_sel.strategies import make
 
 config = fedjax_sel.Config().replace(algo="pow_d", algo_args={"num_candidates": 20}, seeds=5, rounds=20, available=0.5)
 config = config.replace(seeds=[1, 2], local_epochs="1:5", model="mypackage.module:factory", partition="iid")
+fedjax_sel.Config(rounds=20)  # pyright: ignore[reportCallIssue]
 config.replace(algorithm="pow_d")  # pyright: ignore[reportCallIssue]
 config.replace(rounds="many")  # pyright: ignore[reportArgumentType]
 config.replace(aggregation="mean")  # pyright: ignore[reportArgumentType]

@@ -39,13 +39,12 @@ def text() -> str:
     }
     parts = [
         ("Settings(TypedDict, total=False)", "Keyword arguments of fields that only take plain settings.",
-         [name for name in read if name not in config.VALUES], {**read, **SET}),
-        ("NamedSettings(Settings, total=False)", "Keyword arguments of all fields.", config.VALUES, {**read, **SET}),
-        ("Flat", "Readable fields by flat name: all but `model` and `partition`, which are concerns.",
-         [name for name in read if name not in config.CONCERNS], read),
+         [name for name in read if name not in config.VALUES]),
+        ("NamedSettings(Settings, total=False)", "Keyword arguments of all fields.", config.VALUES),
     ]  # fmt: skip
+    types = {**read, **SET}
     classes = []
-    for name, about, fields, types in parts:
+    for name, about, fields in parts:
         lines = "\n".join(f"    {field}: {types[field]}" for field in fields)
         classes.append(f'class {name}:\n    """{about}"""\n\n{lines}\n')
     return HEAD + "\n\n".join(classes)

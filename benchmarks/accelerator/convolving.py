@@ -7,7 +7,7 @@ from accelerator.child import each
 from accelerator.children import Child
 from accelerator.day import Case, Part, alone
 
-FORMS = ("winograd", "patches", "xla", "shifts")  # of `layers.CONVOLUTIONS`, the most promising first
+FORMS = ("winograd", "patches", "xla")  # of `layers.CONVOLUTIONS`, the most promising first
 TINY = {"cnn": ((18, 18, 3), 2, 2), "cnn_small": ((16, 16, 1), 2, 2)}  # same form as `convolutions.SETTINGS`
 LAYERS = {  # the most expensive layers: image side, channels, features, kernel side, batch size
     "cnn": (15, 32, 64, 3, 50),

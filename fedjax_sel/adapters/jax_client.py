@@ -103,10 +103,10 @@ class JaxClient(DataClient):
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
         """Train from the weights; return the trained weights, and the losses if `fit` returns them."""
         initial = params_of(weights, self.params)
-        result = self.fit(initial, config)
-        if _alike(result, initial):
+        structure, result = jax.tree.structure(initial), self.fit(initial, config)
+        if jax.tree.structure(result) == structure:
             return arrays_of(result), None
-        if isinstance(result, tuple | list) and len(result) == 2 and _alike(result[0], initial):
+        if isinstance(result, tuple | list) and len(result) == 2 and jax.tree.structure(result[0]) == structure:
             return arrays_of(result[0]), result[1]
         size = f" of {len(result)}" if isinstance(result, tuple | list | dict) else ""
         raise UserError(
@@ -123,9 +123,5 @@ class JaxClient(DataClient):
         return np.concatenate([first, second])
 
 
-def _alike(one: Any, other: Any) -> bool:
-    return jax.tree.structure(one) == jax.tree.structure(other)
-
-
 def _name(path: Any) -> str:
-    return ".".join(str(getattr(part, "key", getattr(part, "name", getattr(part, "idx", part)))) for part in path)
+    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Unpack
 
-from fedjax_sel.config.typed import Flat, NamedSettings
+from fedjax_sel.config.typed import NamedSettings
 from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
@@ -450,8 +450,17 @@ def convert(name: str, value: Any) -> Any:
     return parsing.scalar(flag, value, kind)
 
 
+if TYPE_CHECKING:
+
+    class _Flat(DataConfig, PartitionConfig, ModelConfig, TrainingConfig, SelectionConfig, TimingConfig, RunConfig):
+        """The fields that `Config.__getattr__` returns."""
+
+else:
+    _Flat = object
+
+
 @dataclasses.dataclass(frozen=True)
-class Config(Flat):
+class Config(_Flat):
     """The configuration of a whole experiment. The default is the preset `quickstart`.
 
     Fields can be read by flat name: `config.algo` is `config.selection.algo`. `config.model` and `config.partition` are
@@ -466,7 +475,20 @@ class Config(Flat):
     timing: TimingConfig = dataclasses.field(default_factory=TimingConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    if not TYPE_CHECKING:  # type checkers see the fields of `Flat`
+    if TYPE_CHECKING:  # the fields of `_Flat` are readable, but no arguments
+
+        def __init__(
+            self,
+            data: DataConfig = ...,
+            partition: PartitionConfig = ...,
+            model: ModelConfig = ...,
+            training: TrainingConfig = ...,
+            selection: SelectionConfig = ...,
+            timing: TimingConfig = ...,
+            run: RunConfig = ...,
+        ) -> None: ...
+
+    else:
 
         def __getattr__(self, name: str) -> Any:
             """Return a field by its flat name."""
@@ -521,11 +543,7 @@ class Config(Flat):
 
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
-        named = (
-            self.selection.algo, self.training.optimizer, self.model.model, self.model.task, self.partition.partition,
-            self.data.dataset,
-        )  # fmt: skip
-        parts = [(name, *name.partition(":")[::2]) for name in named]
+        parts = [(name, *name.partition(":")[::2]) for field, name in self.flat().items() if field in VALUES]
         return tuple(name for name, start, end in parts if end.isidentifier() and start not in _NOT_MODULES)
 
     def has_effect(self, name: str) -> bool:

@@ -41,7 +41,6 @@ def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
         )
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del clients, timing, key
         stays, returns = 1 - least / rounds_off, 1 / rounds_off
         return lambda round, before: jnp.where(round == 0, share, jnp.where(before, stays, returns))
 
@@ -65,12 +64,10 @@ def daily(
     check_range("available", "daily", least=1, period=period)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del timing
         number, num_classes = clients.label_counts.shape
         zone = jax.random.uniform(key, (number,)) if zones == "random" else _main_labels(clients) / num_classes
 
         def chance(round: jax.Array, before: jax.Array) -> jax.Array:
-            del before
             return jnp.clip(share * (1 + amplitude * jnp.cos(2 * jnp.pi * (round / period - zone))), 0, 1)
 
         return chance
@@ -90,10 +87,10 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
     check_range("available", "label", most=1, rare=rare, rare_share=rare_share)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del timing, key
         num_classes = clients.label_counts.shape[1]
         is_rare = _main_labels(clients) >= num_classes - jnp.ceil(round(rare * num_classes, 6))
-        return _constant(jnp.where(is_rare, rare_share, share))
+        chances = jnp.where(is_rare, rare_share, share)
+        return lambda round, before: chances
 
     return Mode("label", of_clients, needs_classes=True)
 
@@ -123,12 +120,12 @@ def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, An
     check_range("available", name, most=1, low=low, high=high)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
-        del key
         values = value_of(clients, timing)
         ordered = jnp.sort(values)
         below, up_to = (jnp.searchsorted(ordered, values, side=side) for side in ("left", "right"))
         ranks = (below + up_to - 1) / (2 * max(len(values) - 1, 1))  # from 0 to 1; equal values have their mean rank
-        return _constant(low + (high - low) * ranks)
+        chances = low + (high - low) * ranks
+        return lambda round, before: chances
 
     return Mode(name, of_clients)
 
@@ -137,10 +134,6 @@ TABLE: Mapping[str, Callable[..., Mode]] = {
     "markov": markov, "daily": daily, "label": label, "size": size, "speed": speed,
 }  # fmt: skip
 """Name -> function that makes the mode; `config.MODES` lists the names."""
-
-
-def _constant(probabilities: jax.Array) -> Chance:
-    return lambda round, before: probabilities
 
 
 def _main_labels(clients: Clients) -> Any:

@@ -1,6 +1,7 @@
 """The problem of an experiment: data, partition, availability, model, task, strategy, and optimizers."""
 
 import dataclasses
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import data, models, tasks
-from fedjax_sel.config import Config, ModelConfig
+from fedjax_sel.config import Config, ModelConfig, PartitionConfig
 from fedjax_sel.core import files, jax_settings, parsing, plugins
 from fedjax_sel.data import examples
 from fedjax_sel.data import partition as partitions
@@ -30,8 +31,8 @@ from fedjax_sel.timing import Law
 MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
 
-def load_availability(path: Path, num_clients: int, num_rounds: int) -> np.ndarray:
-    """Read an availability trace: all columns of the file, at least T, as bool [columns, N], True where available.
+def load_availability(path: Path) -> np.ndarray:
+    """Read an availability trace: all columns of the file as bool [columns, N], True where available.
 
     The file is a .npy file of Booleans or of 0 and 1, or a text file with values separated by commas or blanks; its
     rows are clients.
@@ -39,46 +40,24 @@ def load_availability(path: Path, num_clients: int, num_rounds: int) -> np.ndarr
     try:
         if path.suffix == ".npy":
             table = files.read_array(path, MOST_BYTES)
-            if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
-                raise ValueError("its values are not rows of 0 and 1")
-            table = table.astype(bool)
         else:
-            table = _of_text(files.read_text(path, MOST_BYTES // 4))
+            text = files.read_text(path, MOST_BYTES // 4).replace(",", " ")
+            if not text.strip():
+                raise ValueError("it is empty")
+            table = np.loadtxt(io.StringIO(text), np.float32, comments=None, ndmin=2)
+        if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
+            raise ValueError("its values are not rows of 0 and 1")
     except (OSError, ValueError) as error:
         raise UserError(
-            f"--available: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a share such as 0.5, "
-            "or a file of 0 and 1 with one row per client"
+            f"--available: cannot read {path} ({_why(error)}); give a share such as 0.5, or a file of 0 and 1 with one "
+            "row per client"
         ) from error
-    if table.shape[0] != num_clients or table.shape[1] < num_rounds:
-        raise UserError(
-            f"--available: {path} covers {table.shape[0]} clients and {table.shape[1]} rounds, but the run has "
-            f"{num_clients} clients and {num_rounds} rounds; change --num-clients, --rounds, or the file"
-        )
-    return np.ascontiguousarray(table.T)
+    return np.ascontiguousarray(table.T.astype(bool))
 
 
-def _of_text(text: str) -> np.ndarray:
-    """Read a trace, bool [clients, columns], from lines of numbers."""
-    rows = []
-    for number, line in enumerate(text.splitlines(), start=1):
-        if cells := line.replace(",", " ").split():
-            values = {cell: _value(number, cell) for cell in set(cells)}
-            rows.append(np.fromiter(map(values.__getitem__, cells), bool, len(cells)))
-            if len(rows[-1]) != len(rows[0]):
-                raise ValueError(f"line {number} has {len(rows[-1])} numbers, but the first line has {len(rows[0])}")
-    if not rows:
-        raise ValueError("it is empty")
-    return np.stack(rows)
-
-
-def _value(number: int, cell: str) -> bool:
-    try:
-        value = float(cell)
-    except ValueError:
-        value = -1.0
-    if value not in (0.0, 1.0):
-        raise ValueError(f"{cell[:20]!r} in line {number} is neither 0 nor 1")
-    return bool(value)
+def _why(error: Exception) -> str:
+    reason = getattr(error, "strerror", None) or parsing.first_line(error)
+    return reason.partition("; use `usecols`")[0]  # NumPy's advice about its own arguments
 
 
 class Given(NamedTuple):
@@ -120,16 +99,17 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     """Return the availability trace, bool [T or more, N]; None if availability is random."""
     config = experiment.config
     if experiment.available is not None:
-        table, wanted = experiment.available, (config.run.rounds, config.partition.num_clients)
-        if table.shape[0] < wanted[0] or table.shape[1] != wanted[1]:
-            raise UserError(
-                f"available: the table has shape {table.shape}, but the run has {wanted[0]} rounds and {wanted[1]} "
-                "clients; give one row per round and one column per client"
-            )
+        table, source = experiment.available, "table"
     elif config.selection.available_share is not None or config.selection.available in checking.MODES.names():
         return None
     else:
-        table = load_availability(Path(config.selection.available), config.partition.num_clients, config.run.rounds)
+        table, source = load_availability(Path(config.selection.available)), config.selection.available
+    (covered, clients), rounds, n = table.shape, config.run.rounds, config.partition.num_clients
+    if clients != n or covered < rounds:
+        raise UserError(
+            f"--available: {source} covers {clients} clients and {covered} rounds, but the run has {n} clients and "
+            f"{rounds} rounds; change --num-clients, --rounds, or the {'table' if source == 'table' else 'file'}"
+        )
     if not table[: config.run.rounds].any():
         raise UserError(
             f"available: no client is available in any of the {config.run.rounds} rounds; mark available clients with 1"
@@ -158,13 +138,8 @@ def deal(experiment: Experiment, dataset: Dataset, seed: int) -> Partition:
     try:
         part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options[scheme])
     except UserError as error:
-        flags = {
-            "shards": "--num-clients, --shards-per-client",
-            "skewness": "--num-clients, --skewness, --skewness-main",
-            "dirichlet_qp": "--num-clients, --alpha, --min-client-size",
-            "dirichlet": "--num-clients, --alpha, --dirichlet-form, --min-client-size",
-            "natural": "--num-clients, --min-client-size, --dataset",
-        }.get(scheme, "--num-clients")
+        names = [field.name for field in dataclasses.fields(PartitionConfig) if config.has_effect(field.name)]
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names if "partition" not in name)
         raise UserError(f"--partition {scheme}: {error} ({flags})") from error
     empty = np.flatnonzero(part.sizes == 0)
     if len(empty):
@@ -259,7 +234,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     if settings.model in models.PLAIN:
         _check_plain_model_settings(settings)
         if settings.model == "char_lstm":
-            _check_characters(dataset)
+            _check_characters(dataset, outputs)
         return models.make_plain(settings.model, inputs, outputs)
     return models.make(
         settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
@@ -282,8 +257,7 @@ def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
         raise UserError(f"{what} ({parsing.reason(error)}); {remedy}") from error
 
 
-def _check_characters(dataset: Dataset) -> None:
-    num_characters = dataset.num_classes or _width(dataset)
+def _check_characters(dataset: Dataset, num_characters: int) -> None:
     for inputs in (dataset.train_images, dataset.test_images):
         if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
             largest = int(inputs.max(initial=0))

@@ -139,9 +139,7 @@ class MLP(nn.Module):
         return Output(dense(self.num_classes)(x), first)
 
 
-# Residual networks for small images, with group normalization as is common in federated learning.
-#
-# The networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
+# The residual networks follow He et al., "Deep Residual Learning for Image Recognition" (2016), with Flax's default
 # initialization. Group normalization (Wu and He 2018) replaces batch normalization, whose statistics differ between
 # clients with heterogeneous data (Hsieh et al. 2020).
 class ResidualBlock(nn.Module):
@@ -486,12 +484,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
 
 def _in_float32(tree: Any) -> Any:
     """Convert floats to float32, since sums over many examples are inaccurate in half precision."""
-
-    def cast(leaf: Any) -> Any:
-        is_float = hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.astype(jnp.float32) if is_float else leaf
-
-    return jax.tree.map(cast, tree)
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def _count(arrays: Any) -> int:
@@ -500,8 +493,5 @@ def _count(arrays: Any) -> int:
 
 def _reads_key(function: Callable[[jax.Array], Any]) -> bool:
     """Return whether a function uses its key."""
-    jaxpr = jax.make_jaxpr(lambda data: function(jax.random.wrap_key_data(data, impl=jax_settings.PRNG)))(
-        jax.random.key_data(jax_settings.key(0))
-    ).jaxpr
-    wrapped = {var for eqn in jaxpr.eqns if eqn.invars and eqn.invars[0] in jaxpr.invars for var in eqn.outvars}
-    return any(var in wrapped for eqn in jaxpr.eqns for var in eqn.invars if not hasattr(var, "val"))
+    jaxpr = jax.make_jaxpr(function)(jax_settings.key(0)).jaxpr
+    return any(var is jaxpr.invars[0] for eqn in jaxpr.eqns for var in eqn.invars)

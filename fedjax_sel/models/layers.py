@@ -218,18 +218,6 @@ def by_patches(
     return max_pool(y) if pooled else y
 
 
-def by_shifts(
-    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
-) -> jax.Array:
-    """Convolve by the sum of size^2 products of shifted slices; arguments as in `by_patches`."""
-    x = _read_by_pooling(x, size) if pooled else x
-    height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
-    parts = kernel.reshape(kernel.shape[0], size, size, -1)
-    slices = ((x[..., i : i + height, j : j + width, :], parts[:, j, i]) for i in range(size) for j in range(size))
-    y = sum((matmul(*factors, precision) for factors in slices), start=jnp.zeros((), x.dtype))
-    return max_pool(y) if pooled else y
-
-
 def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
     """Convolve by XLA's operation, which is grouped under `vmap` over kernels; arguments as in `by_patches`."""
     x = _read_by_pooling(x, size) if pooled else x
@@ -271,9 +259,7 @@ def by_winograd(
 CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
 WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
 
-CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {
-    "winograd": by_winograd, "patches": by_patches, "shifts": by_shifts, "xla": by_xla,
-}  # fmt: skip
+CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {"winograd": by_winograd, "patches": by_patches, "xla": by_xla}
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
@@ -353,8 +339,6 @@ def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> j
     return jnp.concatenate(flips)[:size].reshape(shape)
 
 
-# Convolutions of unmodified Flax modules as matrix products.
-#
 # On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client
 # (`benchmarks/convolutions.py --models resnet8`). Flax accepts a replacement for `lax.conv_general_dilated`; `convolve`
 # is one, equal up to rounding. Transposed and local convolutions remain XLA's.

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import flax.linen as nn
 import jax
 from flax import errors
+from flax.traverse_util import flatten_dict
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
@@ -58,10 +59,7 @@ def raise_missing_layer(layer: str | None, name: str, readable: Sequence[str], d
 
 def first_output(captured: Any, path: str) -> Any:
     """Return the output of a layer's first call from the collections that `apply` updated, or None."""
-    node = captured.get(COLLECTION, {})
-    for part in path.split("/"):
-        node = node.get(part, {}) if hasattr(node, "get") else {}
-    outputs = node.get(METHOD) if hasattr(node, "get") else None
+    outputs: Any = flatten_dict(captured.get(COLLECTION, {})).get((*path.split("/"), METHOD))
     return outputs[0] if outputs else None
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import jax
 from flax import nnx
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
@@ -110,17 +111,12 @@ class Layout(NamedTuple):
 
     def named(self, state: Any) -> dict[str, Any]:
         """Return the arrays of a State as a nested dict."""
-        tree: dict[str, Any] = {}
-        for path, leaf in zip(self.paths, jax.tree.leaves(state)):
-            node = tree
-            for part in path[:-1]:
-                node = node.setdefault(part, {})
-            node[path[-1]] = leaf
-        return tree
+        return unflatten_dict(dict(zip(self.paths, jax.tree.leaves(state))))
 
     def state(self, tree: dict[str, Any]) -> Any:
         """Return the State of a nested dict."""
-        return jax.tree.unflatten(self.structure, [_at(tree, path) for path in self.paths])
+        leaves = flatten_dict(tree)
+        return jax.tree.unflatten(self.structure, [leaves[path] for path in self.paths])
 
 
 def from_nnx(
@@ -195,8 +191,8 @@ def from_nnx(
         if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
             _reject_new_state(name)
     if training_flags is None:
-        alone = left_alone(partial(one_pass, True), carried)
-        frozen = [_at(alone, path) for path in statistics]
+        alone: Any = flatten_dict(left_alone(partial(one_pass, True), carried))
+        frozen = [alone[path] for path in statistics]
         own_flags = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
         core.check_that_it_trains(name, own_flags, frozen, [has_dropout and not drawn[True]])
     if drawn[False]:
@@ -253,12 +249,6 @@ def _path(keys: tuple[Any, ...]) -> tuple[str, ...]:
     """Return the names on a leaf's path, without the Variable's attribute that holds the array."""
     names = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in keys]
     return tuple(names[:-1] if isinstance(keys[-1], jax.tree_util.GetAttrKey) else names)
-
-
-def _at(tree: dict[str, Any], path: tuple[str, ...]) -> Any:
-    for part in path:
-        tree = tree[part]
-    return tree
 
 
 def _reject_new_state(name: str) -> NoReturn:

@@ -3,6 +3,7 @@
 import functools
 import hashlib
 import io
+import itertools
 import json
 import os
 import threading
@@ -178,14 +179,11 @@ def arrange(
         fields["updates"] = jax.tree.map(in_places, rows)
     if reads.step:
         fields["step"] = standing.answer_tree("update: step", values["step"], terms.counts.num_params, None)
-    params = terms.model.params
-    for name, axes in (("updates", 1), ("step", 0)):
-        if name in fields and params is not None and _form(fields[name], axes) != _form(params, 0):
-            raise UserError(f"update: {name} does not have the same arrays as params; pass the same pytree")
-    if reads.updates and reads.step and _form(fields["updates"], 1) != _form(fields["step"], 0):
-        raise UserError(
-            "update: step does not have the same arrays as updates; pass the same pytree without the first axis"
-        )
+    forms = {} if terms.model.params is None else {"params": _form(terms.model.params, 0)}
+    forms |= {name: _form(fields[name], axes) for name, axes in (("updates", 1), ("step", 0)) if name in fields}
+    for (one, form), (other, own) in itertools.pairwise(forms.items()):
+        if own != form:
+            raise UserError(f"update: {other} does not have the same arrays as {one}; pass the same pytree")
     if reads.metrics is not None:
         given = values["metrics"] if "metrics" in required else ({}, {})
         fields["metrics"] = standing.answer_metrics(given, reads.metrics)

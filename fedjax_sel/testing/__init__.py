@@ -13,7 +13,7 @@ a small real run with the cost implied by the requests.
 import functools
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +23,7 @@ from fedjax_sel.core import parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
-from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Request, Schedule, Strategy, keep_state
+from fedjax_sel.strategies.base import ALL, CANDIDATES, SELECTED, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.facts import needs_clock
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.testing.bench import (
@@ -425,6 +425,7 @@ def weights_declared(bench: Bench) -> None:
 # errors.
 
 LOST = 0.2  # fraction of lost reports in the experiment
+CLASSES = 4
 
 
 class Counts(NamedTuple):
@@ -441,12 +442,14 @@ def ledger(bench: Bench) -> None:
         raise NotApplicable("run=False")
     import fedjax_sel
 
-    n, rounds, log = bench.options.num_clients, bench.options.rounds, Log(bench.strategy)
+    n, rounds = bench.options.num_clients, bench.options.rounds
+    candidates: dict[int, set[int]] = defaultdict(set)
+    reporting: dict[int, set[int]] = defaultdict(set)
     experiment = fedjax_sel.Experiment.of(
-        dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes=4,image_size=4",
+        dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes={CLASSES},image_size=4",
         num_clients=n, num_selected=bench.options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
-        chunk=rounds, eval_every=rounds, report_failure_rate=LOST, algo=log.watched(),
-        timing="tiers" if needs_clock(bench.strategy) else "none",
+        chunk=rounds, eval_every=rounds, report_failure_rate=LOST,
+        algo=_watched(bench.strategy, candidates, reporting), timing="tiers" if needs_clock(bench.strategy) else "none",
     )  # fmt: skip
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()
@@ -455,7 +458,9 @@ def ledger(bench: Bench) -> None:
     reports = int(outcome.losses_before) + int(outcome.losses_after)
     for round in range(rounds):
         lost = int(result.ledger.reports_lost[0, round])
-        implied = expected(bench.strategy, log, round, reports, lost)
+        cohort = set(result.cohorts[0, round].tolist()) - {-1}
+        queried = {ALL: set(range(n)), CANDIDATES: candidates[round], SELECTED: reporting[round]}
+        implied = expected(bench, result.model, queried, cohort, round, reports, lost)
         billed = Counts(*(int(getattr(result.ledger, name)[0, round]) for name in Counts._fields))
         if implied != billed:
             raise Violation(
@@ -464,71 +469,48 @@ def ledger(bench: Bench) -> None:
             )
 
 
-class Log:
-    """A log of a strategy's environment, candidates and cohorts during a compiled run."""
+def _watched(strategy: Strategy, candidates: dict[int, set[int]], reporting: dict[int, set[int]]) -> Strategy:
+    """Return the strategy with callbacks that record its candidates, and the clients whose reports arrive."""
 
-    def __init__(self, strategy: Strategy):
-        self.strategy = strategy
-        self.env: Env
-        self.profile_size = 0
-        self.candidates: dict[int, set[int]] = defaultdict(set)
-        self.cohorts: dict[int, set[int]] = defaultdict(set)
-        self.reports: dict[int, set[int]] = defaultdict(set)  # clients whose reports arrive
+    def named(key, state, info, round, available):
+        ids = strategy.candidates(key, state, info, round, available)  # pyright: ignore[reportOptionalCall]
+        jax.debug.callback(functools.partial(_note, candidates), round, ids, np.ones(ids.shape, bool))
+        return ids
 
-    def watched(self) -> Strategy:
-        """Return the strategy with callbacks that fill this log."""
-        strategy = self.strategy
+    def update(state, info, round, selection, outcome):
+        jax.debug.callback(functools.partial(_note, reporting), round, selection.ids, selection.mask)
+        return strategy.update(state, info, round, selection, outcome)
 
-        def init(key, env):
-            self.env = env
-            return strategy.init(key, env)
-
-        def candidates(key, state, info, round, available):
-            ids = strategy.candidates(key, state, info, round, available)  # pyright: ignore[reportOptionalCall]
-            jax.debug.callback(functools.partial(_note, self.candidates), round, ids, np.ones(ids.shape, bool))
-            return ids
-
-        def select(key, state, info, round, available):
-            if "profile" in info.kinds():
-                self.profile_size = info.profile.value.shape[-1]
-            selection = strategy.select(key, state, info, round, available)
-            jax.debug.callback(functools.partial(_note, self.cohorts), round, selection.ids, selection.mask)
-            return selection
-
-        def update(state, info, round, selection, outcome):
-            jax.debug.callback(functools.partial(_note, self.reports), round, selection.ids, selection.mask)
-            return strategy.update(state, info, round, selection, outcome)
-
-        named = None if strategy.candidates is None else candidates
-        return strategy._replace(init=init, select=select, candidates=named, update=update)
+    return strategy._replace(candidates=None if strategy.candidates is None else named, update=update)
 
 
 def _note(table: dict[int, set[int]], round: Any, ids: Any, mask: Any) -> None:
     table[int(round)] = set(np.asarray(ids)[np.asarray(mask)].tolist())
 
 
-def expected(strategy: Strategy, log: Log, round: int, reports: int, lost: int) -> Counts:
+def expected(
+    bench: Bench, model: Any, queried: Mapping[str, set[int]], cohort: set[int], round: int, reports: int, lost: int
+) -> Counts:
     """Return the cost of a round with all clients available, from plain sets and sums.
 
     The cohort's answers travel with its reports, and are lost with them. Each selected client sends `reports` losses
     with its update. The ledger counts `lost` reports: the cohort's are known, the others belong to probes. Models down
     are the distinct queried or selected clients, plus the models that probes send.
     """
-    everyone, cohort, reporting = set(range(log.env.num_clients)), log.cohorts[round], log.reports[round]
-    downloads = set(cohort)
+    reporting, downloads = queried[SELECTED], set(cohort)
     lost_by_probes = lost - (len(cohort) - len(reporting))
     down, up, floats = 0, len(reporting) - lost_by_probes, reports * len(reporting)
-    for request in strategy.requests:
+    for request in bench.strategy.requests:
         if request.kind in ("server_metrics", "subset_loss"):
             continue
-        answer = {ALL: everyone, CANDIDATES: log.candidates[round]}.get(request.who, reporting)
+        answer = queried[request.who]
         probes = request.option("probes", 1) if request.kind == "loss_change" else 0
         for _ in range(times_due(request.when, round)):
             if request.kind != "label_histogram":
                 downloads |= answer
-            down += probes * log.env.num_clients
-            up += probes * log.env.num_selected
-            floats += len(answer) * _length(request, log)
+            down += probes * bench.options.num_clients
+            up += probes * bench.options.num_selected
+            floats += len(answer) * _length(request, model)
     return Counts(len(downloads) + down, up, floats)
 
 
@@ -541,14 +523,14 @@ def times_due(when: Schedule, round: int) -> int:
     return int(due) + int(when.before_first_round and round == 0)
 
 
-def _length(request: Request, log: Log) -> int:
+def _length(request: Request, model: Any) -> int:
     """Return the number of floats of one answer."""
     return {
         "loss_change": 1 + request.option("probes", 1),
-        "profile": log.profile_size,
-        "gradient": log.env.num_params,
-        "update": log.env.num_params,
-        "label_histogram": log.env.num_classes,
+        "profile": model.profile_size,
+        "gradient": model.num_params,
+        "update": model.num_params,
+        "label_histogram": CLASSES,
     }.get(request.kind, 1)
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel.core import jax_settings
+from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.strategies import base, contract, protocol
 from fedjax_sel.strategies.base import (
     NEVER,
@@ -215,11 +215,15 @@ class World(NamedTuple):
         return changed._replace(sizes=changed.sizes[0], metrics=self.metrics)
 
 
-class Game(NamedTuple):
-    """The static configuration of a game."""
+class Options(NamedTuple):
+    """The sizes of the battery."""
 
-    num_selected: int
-    num_rounds: int  # T in the strategy's `Env`
+    num_clients: int = 12  # N
+    num_selected: int = 3  # K
+    rounds: int = 8  # T
+    games: int = 256  # games of a world with frequency checks
+    seed: int = 0
+    run: bool = True  # whether to check the ledger of a real run
 
 
 class Carry(NamedTuple):
@@ -239,13 +243,13 @@ class Record(NamedTuple):
     nan: Any  # whether the state holds NaN after `update`
 
 
-def initial_world(strategy: Strategy, game: Game, key: jax.Array, world: World) -> Carry:
+def initial_world(strategy: Strategy, options: Options, key: jax.Array, world: World) -> Carry:
     """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
     sizes = jnp.asarray(world.sizes)
     info = protocol.empty_information(strategy, COUNTS, len(sizes))
     for _, request in protocol.requests_at_start(strategy):
         info = _answered(info, request, world, jnp.int32(0), jnp.ones(sizes.shape, bool))
-    counts = (len(sizes), game.num_selected, game.num_rounds, COUNTS.num_classes, COUNTS.num_params)
+    counts = (len(sizes), options.num_selected, options.rounds, COUNTS.num_classes, COUNTS.num_params)
     shares, has_clock = sizes / sizes.sum(), "seconds" in world.facts
     env = Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
     return Carry(strategy.init(key, env), info)
@@ -331,23 +335,11 @@ SEPARATE = 3  # games that are also played one by one
 FEW = 16  # games of a world without frequency checks
 
 
-class Options(NamedTuple):
-    """The sizes of the battery."""
-
-    num_clients: int = 12  # N
-    num_selected: int = 3  # K
-    rounds: int = 8  # T
-    games: int = 256  # games of a world with frequency checks
-    seed: int = 0
-    run: bool = True  # whether to check the ledger of a real run
-
-
 class Bench:
     """The traces and games of a strategy."""
 
     def __init__(self, strategy: Strategy, options: Options):
         self.strategy, self.options = strategy, options
-        self.game = Game(options.num_selected, options.rounds)
         # Relabeling of the clients: the new client j is the old client order[j].
         self.order = np.random.default_rng(options.seed + 1).permutation(options.num_clients)
 
@@ -362,8 +354,6 @@ class Bench:
         """The number of places of a cohort."""
         return contract.num_places(self.strategy, self.options.num_clients, self.options.num_selected)
 
-    # Shapes, from tracing only.
-
     @functools.cached_property
     def key(self) -> Any:
         """The shape of a key."""
@@ -372,7 +362,7 @@ class Bench:
     @functools.cached_property
     def start(self) -> Carry:
         """The shapes of the initial state and of the tables of facts."""
-        return jax.eval_shape(lambda key: initial_world(self.strategy, self.game, key, self.world), self.key)
+        return jax.eval_shape(lambda key: initial_world(self.strategy, self.options, key, self.world), self.key)
 
     def hooks(self) -> dict[str, contract.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
@@ -393,8 +383,6 @@ class Bench:
         select, shapes = contract.hooks(self.strategy, self.key, *self.start, None, None, None)["select"]
         return jax.eval_shape(select, *shapes)
 
-    # Games.
-
     @functools.cached_property
     def games(self) -> dict[str, Record]:
         """Games of all worlds in which every client is available, played as one batch."""
@@ -407,20 +395,20 @@ class Bench:
             "extreme": (world.extreme(), FEW),
             "diverging": (world.diverging(), FEW),
         }
-        return self._play(table, self.game, self.options.rounds)
+        return self._play(table, self.options, self.options.rounds)
 
     @functools.cached_property
     def sparse_games(self) -> Record:
         """Games of a world with few available clients."""
         world = self.world.sparse(self.options.num_selected)
-        return self._play({"sparse": (world, FEW)}, self.game, self.options.rounds)["sparse"]
+        return self._play({"sparse": (world, FEW)}, self.options, self.options.rounds)["sparse"]
 
     def small_games(self, num_selected: int) -> Record:
         """Return a few short games with another K."""
-        game = self.game._replace(num_selected=num_selected)
-        return self._play({"ordinary": (self.world, 4)}, game, min(3, self.options.rounds))["ordinary"]
+        options = self.options._replace(num_selected=num_selected)
+        return self._play({"ordinary": (self.world, 4)}, options, min(3, options.rounds))["ordinary"]
 
-    def _play(self, table: dict[str, tuple[World, int]], game: Game, rounds: int) -> dict[str, Record]:
+    def _play(self, table: dict[str, tuple[World, int]], options: Options, rounds: int) -> dict[str, Record]:
         """Play all games as one program, with a vmap over (world, key) and a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
@@ -428,7 +416,7 @@ class Bench:
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
 
         def initialize(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
-            return initial_world(self.strategy, game, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
+            return initial_world(self.strategy, options, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
 
         def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
@@ -448,7 +436,7 @@ class Bench:
             with jax.debug_key_reuse(True):
                 return self._loop("")
         except jax.errors.KeyReuseError as error:
-            remark = (str(error).strip().splitlines() or [""])[0]
+            remark = parsing.first_line(error)
         except Exception as error:  # JAX's key checker does not support every operation
             remark = f"{UNCHECKED}{type(error).__name__}"
         return self._loop(remark)
@@ -458,7 +446,7 @@ class Bench:
         hooks = {name: getattr(self.strategy, name) for name in ("select", "observe", "update")}
         strategy = self.strategy._replace(**{name: _counted(traces, name, hook) for name, hook in hooks.items()})
         world = jax.tree.map(jnp.asarray, self.world)
-        initialize = jax.jit(lambda key, world: initial_world(strategy, self.game, key, world))
+        initialize = jax.jit(lambda key, world: initial_world(strategy, self.options, key, world))
         step = jax.jit(lambda carry, round, key, world: one_round(strategy, carry, round, key, world))
 
         def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:

@@ -34,11 +34,11 @@ def trace(tmp_path_factory):
 
 def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
     path, table = trace
-    np.testing.assert_array_equal(dealing.load_availability(path, 12, 8), table.T == 1)
+    np.testing.assert_array_equal(dealing.load_availability(path), table.T == 1)
     np.save(tmp_path / "who.npy", table.astype(bool))
-    np.testing.assert_array_equal(dealing.load_availability(tmp_path / "who.npy", 12, 6), table.T == 1)
+    np.testing.assert_array_equal(dealing.load_availability(tmp_path / "who.npy"), table.T == 1)
     with pytest.raises(UserError, match="12 clients and 8 rounds, but the run has 12 clients and 9 rounds"):
-        dealing.load_availability(path, 12, 9)
+        dealing.trace(dealing.experiment_of(SMALL.replace(num_clients=12, rounds=9, available=str(path))))
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def cohorts(name: str) -> list[list[int]]:
     strategy = strategies.make(name, **HYPERPARAMETERS.get(name, {}))
     world = World.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
-    game = bench.Game(SELECTED, ROUNDS)
+    game = bench.Options(CLIENTS, SELECTED, ROUNDS)
     carry = jax.jit(lambda key, world: bench.initial_world(strategy, game, key, world))(jax.random.key(0), tables)
     carry = jax.tree.map(lambda leaf: leaf[0], bench.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
     play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, ROUNDS, carry, key, world)[1])

@@ -17,7 +17,7 @@ from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.queries import ANSWERS
 from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
-from fedjax_sel.strategies.base import Env, Selection, Strategy
+from fedjax_sel.strategies.base import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
 from fedjax_sel.testing.bench import Bench, Options, World
@@ -72,12 +72,9 @@ def test_every_kind_has_words_and_a_price(kind, who):
 
 @pytest.mark.parametrize("kind", OF_CLIENTS)
 def test_prices_are_those_of_the_kits_own_account(kind):
-    log = testing.Log(buyer())
-    sizes = jnp.ones((N,), jnp.int32)
-    log.env = Env(N, K, T, COUNTS.num_classes, COUNTS.num_params, sizes, sizes / N)
-    log.profile_size = COUNTS.profile_size
+    counts = COUNTS._replace(num_classes=testing.CLASSES)
     for options in ({}, {"probes": 3}) if "probes" in KINDS[kind].options else ({},):
-        assert facts.floats(ask(kind, **options), COUNTS) == testing._length(ask(kind, **options), log)
+        assert facts.floats(ask(kind, **options), counts) == testing._length(ask(kind, **options), counts)
 
 
 @pytest.mark.parametrize("kind,who", PAIRS)

@@ -129,7 +129,7 @@ def test_prepare_works_in_float64_and_gives_the_old_dtypes():
 def test_over_replicates_is_each_replicate_by_itself(available):
     strategy = strategies.make("pow_d")
     world = jax.tree.map(jnp.asarray, World.ordinary(strategy, N, T, seed=0))
-    game, seeds = bench.Game(K, T), jax.random.split(jax.random.key(3), 3)
+    game, seeds = bench.Options(N, K, T), jax.random.split(jax.random.key(3), 3)
     states = [bench.initial_world(strategy, game, key, world).state for key in seeds]
     one = protocol.empty_information(strategy, COUNTS, N)
     infos = [protocol.enter_answers(one, "loss", jnp.arange(N) * float(s), jnp.ones((N,), bool)) for s in (1, -1, 2)]
@@ -156,7 +156,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     table = World.ordinary(strategy, N, T, seed=1).sparse(K)._replace(missing=np.zeros((T, N), bool))
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
-    begin = jax.jit(lambda key, world: bench.initial_world(strategy, bench.Game(K, T), key, world))(key, world)
+    begin = jax.jit(lambda key, world: bench.initial_world(strategy, bench.Options(N, K, T), key, world))(key, world)
     begin = begin._replace(state=jax.tree.map(jnp.asarray, protocol.prepare(strategy, *begin)))
     wanted = jax.jit(lambda carry: bench.play_rounds(strategy, T, carry, key, world)[1])(begin)
 

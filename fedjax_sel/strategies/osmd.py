@@ -43,6 +43,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
@@ -89,7 +90,8 @@ def osmd(*, alpha: float = 0.4) -> Strategy:
 
     def observe(state: State, info, round, available) -> State:
         del info, round
-        return state._replace(law=among(available, state.trust @ state.experts))
+        law = jnp.matmul(state.trust, state.experts, precision=lax.Precision.HIGHEST)
+        return state._replace(law=among(available, law))
 
     def select(key, state: State, info, round, available) -> Selection:
         del info, round

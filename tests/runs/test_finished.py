@@ -145,7 +145,7 @@ def test_what_is_whole_is_reported_in_every_command(here, capsys):
     code, printed, _ = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
     assert code == 0 and "already finished" in printed
     code, printed, _ = command(capsys, compare.main, "--algos", "random", "oort", *FLAGS, *of("A"), "--out", "out")
-    assert code == 0 and "| random |" in printed and "| oort |" in printed
+    assert code == 0 and "\nrandom " in printed and "\noort " in printed
     code, printed, _ = command(capsys, report.main, "out/random", "out/oort")
     assert code == 0 and "| random |" in printed and "| oort |" in printed
     assert bytes_of(here / "out" / "random") == before

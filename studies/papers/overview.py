@@ -27,7 +27,7 @@ IN_SHORT = {
     "fedgp/fig4": ("embeddings cluster by label", "with one label"),
     "fedgp/fig5": ("annealing hardly changes the accuracy", "over all rounds"),
     "fedgp/fig6": ("smaller coefficient, more uniform selection", "in five of six steps"),
-    "fedgp/linearity": ("loss changes are nearly linear", ""),
+    "fedgp/linearity": ("loss changes are nearly linear", "over 0.9 of their variance"),
     "fedcor/table1": ("fewest rounds to a target", "fewer in six of nine comparisons"),
     "fedcor/centralised": ("accuracy of centralized training", "within 0.03 for the MLP"),
     "fedcor/hours": ("a seed takes hours", "seconds, on another machine"),

@@ -62,7 +62,7 @@ IN_SHORT = {
     "fl_dp3s/fig4": ("profiles depend on the initialization", "as claimed"),
     "fl_dp3s/fig5": ("kernels hardly depend on it", "as claimed"),
     "fl_dp3s/fig6": ("training hardly depends on it", "one seed: less than random selection's"),
-    "fl_dp3s/gemd": ("lower GEMD than random selection", "at all four skewnesses"),
+    "fl_dp3s/gemd": ("lower GEMD than random selection", "in all settings"),
     "fl_dp3s/theorem1": ("layer outputs are Gaussian", "close; a test rejects many"),
 }
 """Claim and finding of each entry in a few words."""

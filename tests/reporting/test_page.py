@@ -96,7 +96,7 @@ def test_the_verdict_stands_first_and_has_the_numbers_of_the_tables():
     assert text.index(headline) < text.index('id="controls"') < text.index("<article")
     assert headline == "Better than random: fedcor, fl_dp3s, oort (10 seeds, 3 comparisons)"
     assert [line[0] for line in lines] == ["fedcor", "fl_dp3s", "oort", "random"]
-    assert lines[3][2:] == ["baseline", "", "", "40", "1x"]
+    assert lines[3][2:] == ["baseline", "", "", "40 MB", "1x"]
     pairs = {pair["name"]: pair for pair in numbers_of(text)["settings"][0]["pairs"][0]["pairs"]}
     for name, value, difference, interval, words, _, _ in lines[:3]:
         own, low, high = pairs[name]["numbers"]

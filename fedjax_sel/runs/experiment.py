@@ -29,7 +29,7 @@ from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
 from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
-from fedjax_sel.simulation.state import Carry, Ledger, Records, settle
+from fedjax_sel.simulation.state import Ledger, Records, settle
 from fedjax_sel.strategies.protocol import SelectionState
 
 
@@ -233,14 +233,14 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
         programs = run.prepare_groups(problem, laid_out, resumed)
         collector = Collector(problem, start.earlier)
-        final, view = None, _view if callbacks.wanted(watching, "snapshot") else None
+        final, kept, view = None, None, _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
             interruption.ended = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
             if interruption.ended or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
-            callbacks.call(watching, "snapshot", start.rounds, run.seen_at_first(programs, view))
+            kept = _call_view_callbacks(watching, start.rounds, run.seen_at_first(programs, view))
         started = time.monotonic()
         chunks = iter(()) if interruption.ended else run.chunks(*programs)
         for first, rounds, state, seen in _one_ahead(chunks, config.run, view, interruption):
@@ -264,17 +264,17 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
             except KeyboardInterrupt:
                 interruption.take()
             if seen is not None:
-                callbacks.call(watching, "snapshot", first + chunk.num_rounds, seen)
+                kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
         ended = result.finished or interruption.ended
         if final is not None:
-            weights = final.carry.params
-            result = dataclasses.replace(result, weights=weights, model=problem.model)
+            kept = final.carry.params if kept is None else kept
+            result = dataclasses.replace(result, weights=kept, model=problem.model)
             if writer is not None and ended:
-                writer.end(weights, result)
-        on_another_host = 0 if ended else signal.SIGINT
-        result = dataclasses.replace(result, stopped_by=interruption.asked or int(on_another_host))
+                writer.end(kept, result)
+        stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
+        result = dataclasses.replace(result, stopped_by=stopped_by)
         if not result.finished and reporter.in_notebook:  # a command prints this itself
             then = "" if out is None else f"; {resume_advice(config.run, out, 'the same cell')}"
             reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
@@ -282,9 +282,25 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         return result
 
 
-def _view(carry: Carry) -> SelectionState:
-    """Return the part of the carry that callbacks receive."""
-    return SelectionState(carry.strategy, carry.info)
+def _view(watching: tuple[Any, ...]) -> run.View | None:
+    """Return a function that extracts the state that callbacks need from the carry; None if they need none."""
+    inside, weights = callbacks.wanted(watching, "snapshot"), callbacks.wanted(watching, "weights")
+    if not inside and not weights:
+        return None
+    return lambda carry: (
+        SelectionState(carry.strategy, carry.info) if inside else None,
+        carry.params if weights else None,
+    )
+
+
+def _call_view_callbacks(
+    watching: tuple[Any, ...], rounds: int, seen: tuple[SelectionState | None, Weights | None]
+) -> Weights | None:
+    """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
+    known, weights = seen
+    if known is not None:
+        callbacks.call(watching, "snapshot", rounds, known)
+    return None if weights is None else callbacks.kept(watching, rounds, weights)
 
 
 def start_jax(config: Config) -> None:

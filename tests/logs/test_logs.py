@@ -281,7 +281,8 @@ def test_a_run_that_is_made_anew_is_another_run_there(name, tmp_path):
 @pytest.mark.slow
 def test_the_commands_follow_runs_in_several_tools(tmp_path, monkeypatch, capsys):
     names = [name for name in logs.NAMES if importlib.util.find_spec(PACKAGES.get(name, name))]
-    assert names
+    if not names:
+        pytest.skip("no logging tool is installed")
     monkeypatch.chdir(tmp_path)
     quick = ["--rounds", "2", "--num-clients", "10", "--num-selected", "2", "--log", *names, names[0]]
     assert command_line.guarded(train.main, [*quick, "--out", "runs/one"]) == 0

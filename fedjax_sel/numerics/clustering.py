@@ -98,8 +98,7 @@ def cut_by_mass(tree: Tree, masses: jax.Array, capacity: jax.Array) -> jax.Array
 def cut_into(tree: Tree, num_clusters: int | jax.Array) -> jax.Array:
     """Cut the tree into M clusters, from 1 to N, by omitting the last M - 1 merges.
 
-    The partition equals SciPy's `fcluster(tree, M, "maxclust")`, unless the last heights tie: SciPy then merges all
-    tied clusters.
+    The partition equals SciPy's `cut_tree(tree, M)`.
 
     Returns:
         The lowest item of each item's cluster, int32 [N].

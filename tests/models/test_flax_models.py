@@ -145,7 +145,8 @@ class Bent(nnx.Module):
     """Two layers in a list."""
 
     def __init__(self, rngs):
-        self.layers = nnx.List([nnx.Linear(4, 6, rngs=rngs), nnx.Linear(6, 3, rngs=rngs)])
+        layers = [nnx.Linear(4, 6, rngs=rngs), nnx.Linear(6, 3, rngs=rngs)]
+        self.layers = nnx.List(layers) if hasattr(nnx, "List") else layers  # Flax before 0.12 takes a list
 
     def __call__(self, inputs):
         return self.layers[1](nnx.relu(self.layers[0](inputs)))

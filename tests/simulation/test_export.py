@@ -17,9 +17,9 @@ from fedjax_sel.simulation import layout, run
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.training import optimizers
 
-PLATFORMS = {  # custom calls that XLA has there; mhlo.erf is in what JAX 0.7 makes
-    "tpu": r"mhlo.erf|Sharding|SPMD\w+|TopK|ApproxTopK|Eigh|Qr|ProductOfElementaryHouseholderReflectors",
-    "cuda": r"mhlo.erf|Sharding|SPMD\w+|TopK|cusolver_\w+|cublas_\w+|cu_threefry2x32\w*",
+PLATFORMS = {  # custom calls that XLA has there; mhlo.* is in what JAX 0.7 makes
+    "tpu": r"mhlo.erf|mhlo.topk|Sharding|SPMD\w+|TopK|ApproxTopK|Eigh|Qr|ProductOfElementaryHouseholderReflectors",
+    "cuda": r"mhlo.erf|mhlo.topk|Sharding|SPMD\w+|TopK|cusolver_\w+|cublas_\w+|cu_threefry2x32\w*",
 }
 # XLA makes a TPU's float64 of two float32: what that reaches.
 ARITHMETIC = {

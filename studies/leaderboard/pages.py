@@ -39,6 +39,12 @@ Differences are paired by seed. Intervals are BCa bootstrap intervals at the lev
 column with one baseline. A verdict needs both the interval and the p-value. Not significant does not mean equal: the
 interval shows the possible difference."""
 
+FAIRNESS = (
+    "The Gini index is 0 and the Jain index 1 if all clients are equal, in their numbers of selections or in their "
+    "accuracy on their training data after the last round. The participation gap is the difference between the most "
+    "and the least frequently selected client, as a share of the rounds. Rows of runs that are older than these "
+    "measures are missing."
+)
 FIRST = ("fmnist-1spc", "fmnist-2spc")
 IN_SHORT = (
     "Some strategies in two settings: means and standard deviations over seeds. The dotted line marks the megabytes of "
@@ -95,7 +101,8 @@ def _standings(held: series.Setting) -> Standings:
     selection = {
         name: one["selection_seconds"] for name, one in held.about["rows"].items() if "selection_seconds" in one
     }
-    return standings.of_setting(held.rows, held.about["num_classes"], selection)
+    fairness = {name: one["fairness"] for name, one in held.about["rows"].items() if "fairness" in one}
+    return standings.of_setting(held.rows, held.about["num_classes"], selection, fairness)
 
 
 def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
@@ -116,6 +123,8 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
             "Their accuracy is the mean over the last third of the rounds that fit, at most ten. A seed that has not "
             "reached the target by then counts the equal seconds."
         )
+    if standings.has_fairness(table):
+        page.append(FAIRNESS)
     page += [NOTES, *_family(table)]
     return {
         "README.md": "\n\n".join(page) + "\n",

@@ -11,7 +11,7 @@ from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as run_folder
 from fedjax_sel.simulation import selection_cost
 from studies import grid as independent
-from studies.leaderboard import grids, series
+from studies.leaderboard import grids, series, standings
 from studies.leaderboard.grids import Grid
 from studies.leaderboard.series import Series
 from studies.papers import heading, runner
@@ -213,12 +213,20 @@ def _about_row(result: Result) -> dict[str, Any]:
         "configuration": _identity(config),
         "algo_args": arguments,
         "data": (made_from or {}).get("dataset", ""),  # SHA-256
+        "fairness": _fairness(result),
         "seconds": round(float(result.elapsed_seconds[-1]), 1),
         "commit": heading.commit_of(result),
         "fedjax_sel": place.get("fedjax_sel", ""),
         "jax": place.get("packages", {}).get("jax", ""),
         "devices": " and ".join(place.get("devices", ())),
     }
+
+
+def _fairness(result: Result) -> dict[str, list[float]]:
+    """Return the fairness measures of a run, one value per seed, by name."""
+    of_clients = list(result.final_over_clients().values())[1:]  # the worst decile is in the curves
+    values = [*result.selection_fairness().values(), *of_clients]
+    return {name: [float(f"{one:.6g}") for one in value] for name, value in zip(standings.FAIRNESS, values)}
 
 
 def _time_selection(grid: Grid, board: _Board, say: Callable[[str], None]) -> None:

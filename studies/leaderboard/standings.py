@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,13 @@ MEASURES = (
     Measure("accuracy_at_equal_seconds", "at equal seconds", 3),
     Measure("seconds_to_target", "seconds to target", 0),
     Measure("seconds", "simulated seconds", 0),
+    Measure("gini_of_selections", "Gini of selections", 3),
+    Measure("jain_of_selections", "Jain of selections", 3),
+    Measure("participation_gap", "participation gap", 3),
+    Measure("gini_of_clients", "Gini of client accuracy", 3),
+    Measure("jain_of_clients", "Jain of client accuracy", 3),
 )
+FAIRNESS = tuple(measure.name for measure in MEASURES[-5:])
 TESTED = {
     "last_rounds_accuracy": ("accuracy of the last 10 rounds", True),
     "accuracy_at_100_percent_of_megabytes": ("accuracy at equal megabytes", True),
@@ -87,7 +94,12 @@ class Standings(NamedTuple):
         return found[0] if found else ""
 
 
-def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[str, float]) -> Standings:
+def of_setting(
+    rows: Mapping[str, Series],
+    num_classes: int,
+    selection: Mapping[str, float],
+    fairness: Mapping[str, Mapping[str, Sequence[float]]] = MappingProxyType({}),
+) -> Standings:
     """Return a setting's standings.
 
     A family of Holm's correction is one metric over all rows and all optimizers. The rows answer several questions, so
@@ -97,12 +109,13 @@ def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[
         rows: series by row name.
         num_classes: number of classes.
         selection: selection time per round, seconds, for the rows whose selection was timed.
+        fairness: fairness measures by name, one value per seed, for the rows that have them.
     """
     shared = measures.common(rows, num_classes)
     table = [
         Row(
             name,
-            measures.of_row(series, shared),
+            measures.of_row(series, shared) | _fairness(name, series, fairness),
             len(series.seeds),
             float(series.bytes_down.sum(axis=1).mean() / 1e6),
             float(series.bytes_up.sum(axis=1).mean() / 1e6),
@@ -112,6 +125,20 @@ def of_setting(rows: Mapping[str, Series], num_classes: int, selection: Mapping[
     ]
     pairs = [pair for name, (_, higher) in _tested(shared).items() for pair in _pairs(table, rows, name, higher)]
     return Standings(shared, table, pairs)
+
+
+def _fairness(
+    row: str, series: Series, fairness: Mapping[str, Mapping[str, Sequence[float]]]
+) -> dict[str, np.ndarray]:
+    """Return the fairness measures of a row, [seeds]; NaN without a measurement."""
+    known = [name for name in FAIRNESS if any(name in one for one in fairness.values())]
+    unknown = [np.nan] * len(series.seeds)
+    return {name: np.array(fairness.get(row, {}).get(name, unknown)) for name in known}
+
+
+def has_fairness(standings: Standings) -> bool:
+    """Return whether a row has fairness measures."""
+    return FAIRNESS[0] in standings.rows[0].numbers
 
 
 def _tested(shared: Common) -> dict[str, tuple[str, bool]]:
@@ -186,8 +213,9 @@ _TABLES = (
     ("arrived", "rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "seconds_to_target"),
     ("area_by_rounds", "area_by_megabytes", "worst_decile_accuracy", "accuracy_at_equal_seconds", "seconds"),
     ("megabytes_down", "megabytes_up", "selection"),
+    FAIRNESS,
 )  # fmt: skip
-"""Columns of the tables in Markdown: accuracy, targets, further measures, costs."""
+"""Columns of the tables in Markdown: accuracy, targets, further measures, costs, fairness."""
 _OTHERS = {
     "arrived": "seeds that arrive",
     "megabytes_down": "MB down",
@@ -202,13 +230,14 @@ def as_markdown(standings: Standings) -> str:
     tables = []
     for names in _TABLES:
         here = [name for name in names if name in measured or name in _OTHERS]
-        if standings.shared.target is None and "arrived" in here:
+        if not here or (standings.shared.target is None and "arrived" in here):
             continue
         heads = [measured[name].heading if name in measured else _OTHERS[name] for name in here]
         lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
         for row in standings.rows:
             cells = [_cell(row, name, measured.get(name)) for name in here]
-            lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
+            if any(cells):
+                lines.append(f"| {cell(row.name)} | " + " | ".join(cells) + " |")
         tables.append("\n".join(lines))
     return "\n\n".join(tables)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from fedjax_sel.core.files import FolderLock
@@ -33,7 +34,7 @@ def fails(monkeypatch):
 
 
 def run(tmp_path, algos=None, timed=False):
-    rows = {algo: SMALL.replace(rounds=4, seeds=2, algo=algo) for algo in ALGOS}
+    rows = {algo: SMALL.replace(rounds=4, seeds=2, algo=algo, num_clients=100) for algo in ALGOS}
     grid = Grid("fmnist-2spc", "fmnist", "Digits", rows, timed=timed)
     return running.run(grid, tmp_path / "out", tmp_path / "runs", Scale(), "command", lambda line: None, algos)
 
@@ -120,6 +121,16 @@ def test_what_was_timed_is_kept_when_timing_is_interrupted(tmp_path, fails, monk
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, timed=True)
     assert [row.get("selection_seconds") for row in about(tmp_path)["rows"].values()] == [0.25, None, None]
+
+
+def test_a_row_has_the_fairness_of_its_run(tmp_path, fails):
+    run(tmp_path)
+    fairness = about(tmp_path)["rows"]["afl"]["fairness"]
+    made = made_up.result(0.8, rounds=4, seeds=(0, 1))
+    counts = [np.bincount(cohorts.ravel(), minlength=100) for cohorts in made.cohorts]
+    assert fairness["participation_gap"] == [pytest.approx(np.ptp(one) / 4) for one in counts]
+    jain = [one.sum() ** 2 / (100 * (one**2).sum()) for one in counts]
+    assert fairness["jain_of_selections"] == [pytest.approx(one, rel=1e-5) for one in jain]
 
 
 def test_a_row_says_where_it_was_run(tmp_path, fails, monkeypatch):

@@ -75,6 +75,19 @@ def test_tables_for_programs_and_people():
     assert "**+0.100" in standings.pairs_as_markdown(found)
 
 
+def test_fairness_stands_beside_the_rows_that_have_it():
+    values = {name: [0.1 * place] * 9 + [1.0] for place, name in enumerate(standings.FAIRNESS)}
+    found = standings.of_setting(ROWS, 10, {}, {"pow_d": values})
+    assert standings.has_fairness(found) and not standings.has_fairness(table())
+    *_, last = standings.as_markdown(found).split("\n\n")
+    assert last.splitlines()[2:] == [
+        "| pow_d | 0.100 ± 0.316 | 0.190 ± 0.285 | 0.280 ± 0.253 | 0.370 ± 0.221 | 0.460 ± 0.190 |"
+    ]
+    lines = {line["row"]: line for line in csv.DictReader(io.StringIO(standings.as_csv(found)))}
+    assert lines["random"]["participation_gap_mean"] == "" and lines["pow_d"]["participation_gap_mean"] == "0.28"
+    assert "Gini" not in standings.as_markdown(table())
+
+
 @pytest.mark.slow
 def test_settings_together():
     other = {name: made_up.level(0.2 + place / 100, first_seed=place) for place, name in enumerate(ROWS)}

@@ -67,19 +67,20 @@ def main(arguments: Sequence[str]) -> int:
     algos = None if flags.algos is None else {one_of("--algos", name, grids.algos()) for name in flags.algos}
     workers = grid_flags.workers_of(flags)
     runs = flags.out if flags.runs is None else flags.runs  # in a folder `runs` there
+    changed = None if flags.pages else [grid.name for grid in chosen]
     failed = False
     for grid in chosen:
         command = command_line.quoted_command("python -m studies leaderboard", arguments)
         done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers)
         if done.stopped:
-            pages.write(flags.out)
+            pages.write(flags.out, changed)
             _say(f"Interrupted: {done.rows} of {len(grid.rows)} rows of {grid.name} are in {flags.out / grid.name}; "
                  "the same command resumes")  # fmt: skip
             return exit_code(done.stopped_by)
         for name, why in done.failed.items():
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
-    written = pages.write(flags.out)
+    written = pages.write(flags.out, changed)
     if not written:
         raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
     print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
@@ -97,7 +98,7 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist")
     what.add_argument("--list", action="store_true", help="list all parts with their run time, and exit")
-    what.add_argument("--pages", action="store_true", help="rewrite pages, tables and plots without any run")
+    what.add_argument("--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run")
     what.add_argument(
         "--algos", nargs="+", metavar="ALGO", help="strategies to run now; later commands add others (default: all)"
     )

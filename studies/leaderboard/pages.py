@@ -1,9 +1,10 @@
 """Generator of the leaderboard's pages, tables and pictures from the available series; also `--pages`."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +40,12 @@ Differences are paired by seed. Intervals are BCa bootstrap intervals at the lev
 column with one baseline. A verdict needs both the interval and the p-value. Not significant does not mean equal: the
 interval shows the possible difference."""
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Files = dict[str, "str | Callable[[], Figure]"]
+"""Texts, and functions that draw the pictures, by file name."""
+
 FAIRNESS = (
     "The Gini index is 0 and the Jain index 1 if all clients are equal, in their numbers of selections or in their "
     "accuracy on their training data after the last round. The participation gap is the difference between the most "
@@ -56,11 +63,12 @@ PROFILES = (
 )
 
 
-def write(out: Path) -> list[str]:
-    """Write all pages, tables and pictures for the series in a results folder.
+def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
+    """Write all pages and tables, and the pictures of changed parts, for the series in a results folder.
 
     Args:
         out: results folder.
+        changed: parts whose pictures are drawn again, 20 seconds each; None: all.
 
     Returns:
         Names of the parts with results.
@@ -70,13 +78,16 @@ def write(out: Path) -> list[str]:
     """
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
     tables = {name: _standings(held) for name, held in found.items()}
+    changed = set(GRIDS) if changed is None else set(changed)
     for name, held in found.items():
-        _save(out / name, _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name]))
+        files = _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name])
+        _save(out / name, files, name in changed)
     if clock.has_results(tables):
-        picture = png_bytes(pictures.leads_in_seconds(clock.leads(tables)))
-        _save(out / "seconds", {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture})
+        picture = partial(pictures.leads_in_seconds, clock.leads(tables))
+        files = {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture}
+        _save(out / "seconds", files, any(name.startswith(clock.PREFIX) for name in changed))
     if found:
-        _save(out, _summary(found, tables))
+        _save(out, _summary(found, tables), not changed.isdisjoint(settings.SETTINGS))
     return list(found)
 
 
@@ -92,7 +103,7 @@ def price_of_information(out: Path, link: str) -> tuple[str, str]:
     return price.conclusions(found, tables, link), price.markdown(found, tables)
 
 
-def _draws(name: str, held: series.Setting) -> dict[str, str | bytes]:
+def _draws(name: str, held: series.Setting) -> Files:
     heading = f"# {held.about['title']} (`{name}`)"
     return {"README.md": "\n\n".join([heading, *_about(held.about), *tuning_page.of_draws(held)]) + "\n"}
 
@@ -105,7 +116,7 @@ def _standings(held: series.Setting) -> Standings:
     return standings.of_setting(held.rows, held.about["num_classes"], selection, fairness)
 
 
-def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> dict[str, str | bytes]:
+def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -> Files:
     held = found[name]
     page = [f"# {held.about['title']} (`{name}`)", *_about(held.about), standings.as_markdown(table)]
     over_all = [over for over in pictures.OVER if over != "seconds" or table.shared.seconds is not None]
@@ -132,7 +143,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         "seeds.csv": standings.seeds_as_csv(held.rows, table),
         "pairs.csv": standings.pairs_as_csv(table),
         **{
-            f"accuracy_by_{over}.png": png_bytes(pictures.of_setting(held.about["title"], held.rows, over))
+            f"accuracy_by_{over}.png": partial(pictures.of_setting, held.about["title"], held.rows, over)
             for over in over_all
         },
     }
@@ -170,8 +181,8 @@ def _about(about: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> dict[str, str | bytes]:
-    files: dict[str, str | bytes] = {}
+def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> Files:
+    files: Files = {}
     page = ["# The leaderboard", _words(), "## The strategies' own settings", _own_settings()]
     boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
     if boards:
@@ -194,25 +205,24 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page += [f"### {group}: {len(groups[group])} settings", across.as_markdown(rows)]
         page.append(f"![performance profiles](performance_profiles_{slug}.png)")
         files[f"across_{slug}.csv"] = across.as_csv(rows)
-        files[f"performance_profiles_{slug}.png"] = png_bytes(pictures.profiles(rows))
+        files[f"performance_profiles_{slug}.png"] = partial(pictures.profiles, rows)
     if boards:
         page.append("## Accuracy against megabytes")
         if first := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
             page += [IN_SHORT, "![in short](in_short.png)"]
-            files["in_short.png"] = png_bytes(pictures.in_short(first))
+            files["in_short.png"] = partial(pictures.in_short, first)
         page.append("![accuracy by megabytes](accuracy_by_megabytes.png)")
         shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
-        files["accuracy_by_megabytes.png"] = png_bytes(
-            pictures.together({held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}, "megabytes")
-        )
+        under_fedavg = {held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}
+        files["accuracy_by_megabytes.png"] = partial(pictures.together, under_fedavg, "megabytes")
         if panels := _leads(boards, tables):
             costs = {
                 title: {one.name: price.wording.times_random(one.name, names, boards) for one in together}
                 for title, (names, together) in panels.items()
             }
             leads = {title: together for title, (_, together) in panels.items()}
-            files[pictures.LEADS_BY_COST] = png_bytes(pictures.leads_by_cost(leads, costs))
-        files["budgets.png"] = png_bytes(pictures.budgets(boards, {name: tables[name].shared for name in boards}))
+            files[pictures.LEADS_BY_COST] = partial(pictures.leads_by_cost, leads, costs)
+        files["budgets.png"] = partial(pictures.budgets, boards, {name: tables[name].shared for name in boards})
     if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
         page.append(
             f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
@@ -301,10 +311,14 @@ def _list(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) 
     return "\n".join(lines)
 
 
-def _save(folder: Path, files: Mapping[str, str | bytes]) -> None:
+def _save(folder: Path, files: Files, draw: bool) -> None:
+    """Write texts, and draw pictures if asked to, or if they are missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            whole_files.write(folder / name, content if isinstance(content, bytes) else content.encode())
+            if isinstance(content, str):
+                whole_files.write(folder / name, content.encode())
+            elif draw or not (folder / name).exists():
+                whole_files.write(folder / name, png_bytes(content()))
     except OSError as error:
         raise UserError(f"--out: cannot write to {folder} ({error.strerror or error}); make room or move it") from error

@@ -156,12 +156,11 @@ def test_the_best_draw_is_what_is_measured(tmp_path, monkeypatch, capsys):
     """On digits, with two strategies and two draws each."""
     monkeypatch.setattr(tuning, "DRAWS", 2)
     monkeypatch.setattr(tuning, "drawn", tuning.drawn.__wrapped__)  # the draws that it keeps are as many as usual
-    for module in (tuning, tuning_page):
-        monkeypatch.setattr(module, "CORE", ("random", "afl"))
+    monkeypatch.setattr(tuning, "RANGES", {algo: tuning.RANGES[algo] for algo in ("random", "afl")})
     config = SMALL.replace(rounds=2, seeds=3, chunk=1, local_steps=3)
     setting = settings.Setting("fmnist-2spc", "Digits", config, 10)
     drawn, tuned = grids._tuned(setting)
-    only(monkeypatch, drawn, tuned._replace(rows={algo: tuned.rows[algo] for algo in ("random", "afl")}))
+    only(monkeypatch, drawn, tuned)
     assert run(tuned.name, "--out", tmp_path) == 2
     assert "follows from tuned-fmnist-2spc-draws, which is not in" in capsys.readouterr().err
     assert run("tuned", "--seeds", "2", "--out", tmp_path) == 0

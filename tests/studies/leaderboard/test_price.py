@@ -105,6 +105,20 @@ def test_the_pages_of_these_results(results):
     assert "| fedcor interval=80 minus random |" in shown
 
 
+@pytest.mark.slow
+def test_a_part_draws_its_own_pictures_and_missing_ones(results):
+    pages.write(results)
+    drawn = {path: path.stat().st_mtime_ns for path in results.rglob("*.png")}
+    missing = results / "fmnist-1spc" / "accuracy_by_round.png"
+    missing.unlink()
+    pages.write(results, ["information-probes-fmnist-1spc"])
+    again = {path for path, before in drawn.items() if path.stat().st_mtime_ns != before}
+    own = results / "information-probes-fmnist-1spc"
+    assert again == {missing, own / "accuracy_by_round.png", own / "accuracy_by_megabytes.png"}
+    pages.write(results, ["fmnist-2spc"])
+    assert (results / "budgets.png").stat().st_mtime_ns != drawn[results / "budgets.png"]
+
+
 def test_a_study_of_other_rounds_is_not_held_against_the_leaderboard(results):
     name = "information-absent-fmnist-1spc"
     other = {row: made_up.level(0.5, rounds=10) for row in ("random", "fedcor")}

@@ -98,7 +98,9 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as fmnist-2spc, or groups such as fmnist")
     what.add_argument("--list", action="store_true", help="list all parts with their run time, and exit")
-    what.add_argument("--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run")
+    what.add_argument(
+        "--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run"
+    )
     what.add_argument(
         "--algos", nargs="+", metavar="ALGO", help="strategies to run now; later commands add others (default: all)"
     )

@@ -127,9 +127,7 @@ def of_setting(
     return Standings(shared, table, pairs)
 
 
-def _fairness(
-    row: str, series: Series, fairness: Mapping[str, Mapping[str, Sequence[float]]]
-) -> dict[str, np.ndarray]:
+def _fairness(row: str, series: Series, fairness: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, np.ndarray]:
     """Return the fairness measures of a row, [seeds]; NaN without a measurement."""
     known = [name for name in FAIRNESS if any(name in one for one in fairness.values())]
     unknown = [np.nan] * len(series.seeds)

@@ -173,9 +173,7 @@ def test_the_best_draw_is_what_is_measured(tmp_path, monkeypatch, capsys):
     assert f"| afl | {tuning_page.in_words(best)} | {max(tuning.accuracy(held, 'afl').values()):.3f} |" in text
     assert [row["seeds"] for row in rows_of(tmp_path / tuned.name / "table.csv")] == ["2", "2"]
     assert run(tuned.name, "--seeds", "3", "--out", tmp_path) == 2  # best of fewer
-    assert (
-        f"{drawn.name}, which {tmp_path} has with seeds 100, 101, not seeds 100, 101, 102; " in capsys.readouterr().err
-    )
+    assert f"{drawn.name}, which {tmp_path} has with seeds 100, 101, not all of it; " in capsys.readouterr().err
 
 
 @pytest.mark.slow

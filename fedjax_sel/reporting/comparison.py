@@ -128,8 +128,11 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
     last_rounds = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for one in results]
     found = of_values(LAST_ROUNDS_MEASURE, f", mean of the last {metrics.LAST_ROUNDS} rounds", last_rounds)
     if target is not None:
-        horizon = max(row.rounds for row, _ in runs)  # a callback may have ended some runs early
         rounds = [one.rounds_to_target(target) for one in results]
+        lengths = [one.num_rounds for one in results]
+        # A callback may have ended some runs early; a run that reached the target has no unknown rounds.
+        unreached = [length for length, of_seeds in zip(lengths, rounds) if np.isnan(of_seeds).any()]
+        horizon = min(unreached, default=max(lengths))
         found += restricted(RESTRICTED_ROUNDS, "rounds", rounds, horizon)
     if budget is not None:
         at_budget = [_value_at(one, budget) for one in results]

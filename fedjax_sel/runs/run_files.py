@@ -381,9 +381,9 @@ def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray
 
     once = [row for row in kept if int(row["seed"]) == seeds[0]]
     names = tuple(reader.fieldnames or ())
-    if names[:2] != ("seed", "round") or Ledger._fields[0] not in names:
+    if rows_text and (names[:2] != ("seed", "round") or Ledger._fields[0] not in names):
         raise ValueError("metrics.csv does not start with its column names")
-    measured = {name: table(name, float) for name in names[2 : names.index(Ledger._fields[0])]}
+    measured = {name: table(name, float) for name in names[2 : names.index(Ledger._fields[0])]} if names else {}
     return Result(
         config=config,
         data_source=data_source,

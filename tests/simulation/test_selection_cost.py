@@ -87,7 +87,7 @@ REQUESTS = (
 def final_state(setting):
     """The carry after all rounds, through the pieces that `measure` times."""
     carry, stubs = selection_cost._initial(setting, jax.random.key(3))
-    carry = carry._replace(state=selection_cost._prepared(setting, carry))
+    carry = carry._replace(state=selection_cost.prepared(setting.strategy, *carry, len(setting.sizes)))
     cohorts = []
     rounds = jax.jit(lambda carry, first: selection_cost._rounds(setting, carry, first, stubs))
     for first in range(0, setting.num_rounds, selection_cost.ROUNDS_A_CALL):
@@ -164,7 +164,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
     """Selecting among those who are there may cost more; a strategy that is timed without anybody away says nothing."""
     shares = {}
     for name, rows in {"half": ["1010101010", "1111100000"], "all": ["1111111111"] * 2}.items():
-        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(row) for row in rows))
+        (tmp_path / f"{name}.csv").write_text("\n".join(",".join(of_client) for of_client in zip(*rows)))
         config = fedjax_sel.preset("quickstart").replace(
             algo="random", available=str(tmp_path / f"{name}.csv"), rounds=2, num_clients=10, num_selected=2, seeds=1
         )

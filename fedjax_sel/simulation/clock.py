@@ -99,10 +99,13 @@ def training_seconds(trainer: Trainer, timing: Any, examples: Any) -> Any:
     return timing.latency + down + examples * timing.seconds_per_example + to_server(trainer) / timing.up
 
 
-def add_query(context: RoundContext, bill: Bill, request: Request, queried: jax.Array, examples: jax.Array) -> Bill:
+def add_query(
+    context: RoundContext, bill: Bill, request: Request, queried: jax.Array, examples: jax.Array, at_start: bool
+) -> Bill:
     """Add the seconds of one request to the exchange in progress; `bill` does not include the request yet.
 
     `queried` marks the clients, bool [S, N], and `examples` counts the examples that each evaluates, int32 [S, N].
+    Before the first round (`at_start`) the optimizer's memory is zero and is not sent.
     """
     timing, kind, plan = context.timing, KINDS[request.kind], context.plan
     if timing is None or bill.time is None:
@@ -115,17 +118,25 @@ def add_query(context: RoundContext, bill: Bill, request: Request, queried: jax.
     seconds += models * model_bytes(plan.trainer) / timing.down
     if kind.trains:
         work = _work(context)
-        training = to_training(plan.trainer) / timing.down + work * timing.seconds_per_example
+        training = work * timing.seconds_per_example
+        training += 0.0 if at_start else to_training(plan.trainer) / timing.down
         seconds += jnp.where(bill.trained, 0.0, training)
     return bill._replace(time=bill.time._replace(busy=bill.time.busy + jnp.where(queried, seconds, 0.0)))
 
 
 def add_probe(context: RoundContext, bill: Bill, cohorts: jax.Array, trains: jax.Array, examples: jax.Array) -> Bill:
-    """Add the seconds of a probe's training; `cohorts`, `trains` and `examples` are [S, K]. Probes run in sequence."""
+    """Add the seconds of a probe's training; `cohorts`, `trains` and `examples` are [S, K].
+
+    Probes run in sequence. Their reports leave out the optimizer's vectors.
+    """
     if context.timing is None or bill.time is None:
         return bill
+    trainer = context.plan.trainer
     timing = Timing(*(jnp.take_along_axis(leaf, cohorts, axis=1) for leaf in context.timing))
-    seconds = jnp.where(trains, training_seconds(context.plan.trainer, timing, examples), 0.0).max(axis=1)
+    seconds = training_seconds(trainer, timing, examples)
+    if trainer.optimizer.vectors_up:
+        seconds -= trainer.optimizer.vectors_up * trainer.model.num_params * BYTES_PER_FLOAT / timing.up
+    seconds = jnp.where(trains, seconds, 0.0).max(axis=1)
     return bill._replace(time=bill.time._replace(elapsed=bill.time.elapsed + seconds))
 
 

@@ -215,7 +215,7 @@ def measure(
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Measure the facts due before the first round; the first round bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
-        info, bill = _serve(context, info, bill, position, None, None, None)
+        info, bill = _serve(context, info, bill, position, None, None, None, at_start=True)
     return info, clock.end_exchange(bill)
 
 
@@ -233,7 +233,7 @@ def enter_training_losses(
 
 
 def _serve(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives, at_start: bool = False
 ) -> tuple[Information, Bill]:
     """Query clients and enter the answers that arrive.
 
@@ -245,6 +245,7 @@ def _serve(
         ids: clients to query, int32 [S, M]; None: all.
         mask: which of them are queried, bool [S, M]; None: the available ones.
         arrives: whose answer arrives, bool [S, M]; None: all that are queried.
+        at_start: whether this is before the first round.
     """
     request = context.plan.strategy.requests[position]
     num_replicates, num_clients = context.federation.starts.shape
@@ -259,11 +260,11 @@ def _serve(
         values = clock.profiled(context, ids)
     else:
         values = _answers(context, request, context.carry.params, ids)
-    return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values)
+    return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values, at_start)
 
 
 def _enter(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values
+    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values, at_start=False
 ) -> tuple[Information, Bill]:
     """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried.
 
@@ -290,7 +291,7 @@ def _enter(
     asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
     examples = clock.evaluated(request, context.federation, context.plan.loss_on)
     work = jnp.where(asked, examples, 0).sum(axis=1)
-    bill = clock.add_query(context, bill, request, asked, examples)
+    bill = clock.add_query(context, bill, request, asked, examples, at_start)
     bill = bill._replace(
         asked=bill.asked | asked if kind.needs_model else bill.asked,
         trained=bill.trained | asked if kind.trains else bill.trained,

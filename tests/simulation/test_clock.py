@@ -107,6 +107,25 @@ def test_a_round_by_hand(case):
     np.testing.assert_allclose(result.seconds, [[first, later, later]], rtol=1e-5)
 
 
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize(
+    "requests,before,first",
+    [
+        ([Request("loss_change", ALL, always())], [WHOLE + FETCH, ASKED + FETCH + 2 * FORWARD + 4 / UP], None),
+        ([Request("update", ALL, at_start())], [LATENCY + FETCH + TRAIN + SEND], 0),
+    ],
+)
+def test_scaffolds_vectors_travel_as_they_are_billed(requests, before, first):
+    """Two vectors with the cohort's training; no vector before the first round, and none in a probe's reports."""
+    training = WHOLE + FETCH + SEND
+    with_query = slowest(*before, training - FETCH)
+    expected = [with_query if first in (None, round) else slowest(training) for round in range(3)]
+    result = seconds_of(fixed(*EVERYBODY, requests=requests), 3, optimizer="scaffold")
+    np.testing.assert_allclose(result.seconds, [expected], rtol=1e-5)
+    ledger = result.ledger
+    assert ledger.bytes_up[0, 1] == 2 * 3 * MODEL + (3 * MODEL + 3 * 2 * 4 if first is None else 0)
+
+
 @pytest.mark.slow
 def test_losses_that_a_strategy_reads_take_two_forward_passes():
     result = seconds_of(fixed(0, 1, update=reads_losses), 2)

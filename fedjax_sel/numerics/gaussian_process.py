@@ -237,7 +237,7 @@ def fit_embeddings(
         residuals: loss changes minus their mean, [S, N].
         weights: sample weights g_s, [S].
         noise: standard deviation of the noise.
-        steps: number of Adam steps; may be traced. With a batched count, the whole batch takes the largest count.
+        steps: number of Adam steps; may be traced. The largest count of a batch sets the time.
         learning_rate: Adam's learning rate.
     """
     embeddings, residuals, weights = jnp.asarray(embeddings), jnp.asarray(residuals), jnp.asarray(weights)

@@ -1,7 +1,5 @@
 """Evaluation of models on the test set, on each client, and on the server for a strategy."""
 
-import functools
-import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -195,4 +193,4 @@ def server_examples(plan: Plan, federation: Federation, evaluations: jax.Array |
         if request.who == SERVER:
             times = evaluations if request.kind == "server_metrics" else request.option("subsets", 1)
             counts[request.kind] = times * jax.tree.leaves(_examples(federation, request)[1])[0].shape[0]
-    return functools.reduce(operator.add, counts.values()) if counts else 0
+    return sum(counts.values())

@@ -64,7 +64,7 @@ def num_places(problem: Problem) -> int:
 
 
 def images_stay_on_host(problem: Problem) -> bool:
-    """Return whether the training images exceed `MOST_OF_A_DEVICE`; on a CPU they are in host memory anyway."""
+    """Return whether the training images exceed `MOST_OF_A_DEVICE` of the memory of a device."""
     limit, images = devices.device_memory(), problem.dataset.train_images
     if limit is None or not examples.is_array(images) or not examples.is_images(images):
         return False

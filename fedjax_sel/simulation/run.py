@@ -220,10 +220,7 @@ def _strongly_typed(leaf: jax.Array) -> jax.Array:
     return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)
 
 
-Measure = Callable[[Carry, Federation, Streams], tuple[Information, Bill]]
-
-
-def _measure_at_start(plan: Plan) -> Measure:
+def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tuple[Information, Bill]]:
     """Return the jitted function that measures the facts due at the start; all groups of seeds share it."""
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:

@@ -44,6 +44,7 @@ class Setting(NamedTuple):
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
     available: float | None = None  # probability that a client is available; None: all are, and no mask is passed
+    has_clock: bool = False
 
     @property
     def num_places(self) -> int:
@@ -83,6 +84,8 @@ def of_problem(problem: Problem) -> Setting:
     table, share = problem.availability_trace, config.selection.available_share
     if problem.mode is not None:
         table = lay_out(problem, len(config.run.seeds)).federation.availability_table
+    elif table is not None:
+        table = table[: config.run.rounds]
     return Setting(
         strategy=problem.strategy,
         model=problem.model,
@@ -91,6 +94,7 @@ def of_problem(problem: Problem) -> Setting:
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
         available=(None if share == 1.0 else share) if table is None else float(table.mean()),
+        has_clock=problem.law is not None,
     )
 
 
@@ -146,8 +150,8 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
 
     def init(key, sizes):
         counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
-        shares = sizes / sizes.sum()
-        return strategy.init(key, Env(*counts, sizes, shares, sizes, model.shapes(), queries.output_layer(model)))
+        given = (sizes, sizes / sizes.sum(), sizes, model.shapes(), queries.output_layer(model), setting.has_clock)
+        return strategy.init(key, Env(*counts, *given))
 
     state = jax.vmap(init)(jax.random.split(key_state, num_replicates), jnp.asarray(setting.sizes))
     empty = queries.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
@@ -210,6 +214,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
         before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
         metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))
     subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
-    outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss)
+    seconds = 10 * losses[0] if setting.has_clock else None
+    outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss, seconds)
     selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
     return _Carry(selection_state.state, selection_state.info), selection

@@ -87,7 +87,7 @@ def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
 # Fatal errors of a round are detected on the device and reach the host with its records. Shapes: S replicates, N
 # clients, K places of a cohort, d candidates.
 class UncheckedIds(NamedTuple):
-    """Client IDs of a round exactly as the strategy returned them."""
+    """Client IDs of a round as the strategy returned them."""
 
     ids: jax.Array  # cohort, int32 [S, K]
     mask: jax.Array  # clients that train, bool [S, K]
@@ -215,7 +215,7 @@ class Plan(NamedTuple):
     loss_on: str  # part of a client's data that losses are measured on by default
     keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
     store: HostStore | None  # client table in host memory; None: on the devices
-    available: float | None  # probability that a client is available in a round; None: the federation has a table
+    available: float | None  # probability that a client is available in a round; None: a table or a trace has it
     report_failure_rate: float  # probability that a report never reaches the server
     num_selected: int  # clients that the strategy selects: K, or more with over-selection
     num_places: int  # places of a cohort: `num_selected`, or more if the strategy's cohort size is random
@@ -274,7 +274,7 @@ class Records(NamedTuple):
     """A round's records, leaves [S, ...]; NaN for measurements that are not due in this round."""
 
     cohort: jax.Array  # IDs of the clients that trained, int32 [S, K]; -1 for an empty place
-    measured: dict[str, jax.Array]  # metrics by the names of `measures.names`
+    measured: dict[str, jax.Array]  # metrics by the names of `tasks.names`, and the seconds
     nonfinite: jax.Array  # whether this client's update held NaN or infinity, bool [S, K]
     faults: Faults
     events: Events

@@ -47,26 +47,6 @@ class Report(NamedTuple):
     own: Any = ()  # the client's new `Memory.own`
 
 
-def same_gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
-    """Return the gradient of the client's own loss unchanged."""
-    return gradient
-
-
-def report_update(finished: Finished, memory: Memory) -> Report:
-    """Report the client's update."""
-    return Report(finished.update)
-
-
-def as_it_is(averaged: Any) -> Params:
-    """Return the mean report, which is the mean update."""
-    return averaged
-
-
-def nothing(params: Params) -> tuple[()]:
-    """Return an empty memory."""
-    return ()
-
-
 class FederatedOptimizer(NamedTuple):
     """A federated optimizer; static. Its functions are pure and traceable.
 
@@ -86,13 +66,13 @@ class FederatedOptimizer(NamedTuple):
     """
 
     name: str
-    gradient: Callable[[Params, Params, Params, Memory], Params] = same_gradient
-    report: Callable[[Finished, Memory], Report] = report_update
-    combine: Callable[[Any], Params] = as_it_is
+    gradient: Callable[[Params, Params, Params, Memory], Params] = lambda gradient, *_: gradient
+    report: Callable[[Finished, Memory], Report] = lambda finished, _: Report(finished.update)
+    combine: Callable[[Any], Params] = lambda averaged: averaged
     server: Callable[[float], optax.GradientTransformation] = optax.sgd
     server_learning_rate: float = 1.0
-    init_own: Callable[[Params], Any] = nothing
-    init_shared: Callable[[Params], Any] = nothing
+    init_own: Callable[[Params], Any] = lambda params: ()
+    init_shared: Callable[[Params], Any] = lambda params: ()
     vectors_down: int = 0
     vectors_up: int = 0
     floats_up: int = 0

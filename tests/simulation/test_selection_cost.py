@@ -159,11 +159,18 @@ def test_seconds_of_a_configuration(algo, available):
     assert 0 < selection_cost.selection_seconds(fedjax_sel.Experiment(config), budget_seconds=0.1) < 1
 
 
+def test_a_strategy_that_needs_the_clock():
+    config = fedjax_sel.preset("quickstart").replace(
+        algo="oort", algo_args={"system": "clock"}, timing="tiers", rounds=3, num_clients=10, num_selected=2, seeds=2
+    )
+    assert 0 < selection_cost.selection_seconds(fedjax_sel.Experiment(config), budget_seconds=0.1) < 1
+
+
 @pytest.mark.slow
 def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
     """Selecting among those who are there may cost more; a strategy that is timed without anybody away says nothing."""
     shares = {}
-    for name, rows in {"half": ["1010101010", "1111100000"], "all": ["1111111111"] * 2}.items():
+    for name, rows in {"half": ["1010101010", "1111100000"], "all": ["1111111111"] * 2 + ["0" * 10]}.items():
         (tmp_path / f"{name}.csv").write_text("\n".join(",".join(of_client) for of_client in zip(*rows)))
         config = fedjax_sel.preset("quickstart").replace(
             algo="random", available=str(tmp_path / f"{name}.csv"), rounds=2, num_clients=10, num_selected=2, seeds=1

@@ -204,12 +204,15 @@ class FolderLock(contextlib.AbstractContextManager):
 
 
 class Unbroken:
-    """A text stream that drops all text once its reader is gone: `head`, `tee` after Ctrl-C, or a closed terminal."""
+    """A text stream that drops all text once its reader is gone: `head`, `tee` after Ctrl-C, or a closed terminal.
 
-    def __init__(self, stream: Any):
+    Errors with the numbers `dropped` count as such.
+    """
+
+    def __init__(self, stream: Any, *dropped: int):
         # A process that was started without this stream has None.
         self._stream = open(os.devnull, "w") if stream is None else stream  # noqa: SIM115
-        self._gone = (errno.EPIPE, errno.EIO) if getattr(self._stream, "isatty", bool)() else (errno.EPIPE,)
+        self._gone = (errno.EPIPE, *dropped, *([errno.EIO] if getattr(self._stream, "isatty", bool)() else []))
 
     def write(self, text: str) -> int:
         """Write text, or drop it if the reader is gone."""

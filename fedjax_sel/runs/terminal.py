@@ -1,6 +1,7 @@
 """The terminal or notebook of a run: its progress bar, and the signals that end it."""
 
 import contextlib
+import errno
 import html
 import os
 import signal
@@ -109,7 +110,7 @@ class Reporter:
         self._started = started  # time.monotonic() at the start
         self._further, self._compiling = further, 0.0  # seed-rounds of later runs; seconds of the first chunk
         self._num_rounds, self._num_seeds, self._shown = config.run.rounds, len(config.run.seeds), shown
-        self._stream: Any = Unbroken(sys.stderr)  # a broken pipe must not end the run
+        self._stream: Any = Unbroken(sys.stderr, errno.ENOSPC)  # neither a broken pipe nor a full disk ends the run
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
         in_notebook = shown and self._console.is_jupyter

@@ -274,7 +274,7 @@ def test_who_can_be_reached_as_a_table():
     there = np.ones((3, 5), bool)
     there[:, :3] = False
     assert set(fedjax_sel.run(of(available=there)).cohorts.ravel()) <= {3, 4}
-    with pytest.raises(UserError, match=r"the table has shape \(3, 5\), but the run has 4 rounds and 5 clients"):
+    with pytest.raises(UserError, match="table covers 5 clients and 3 rounds, but the run has 5 clients and 4 rounds"):
         problem.pose(of(available=there, rounds=4))
 
 

@@ -3,6 +3,10 @@
 Each client trains once from the round's model, and each cohort's model averages its clients' reports. A thousand
 cohorts then cost one training of all clients and a thousand evaluations. All clients are available, no report is lost.
 Shapes: S replicates, N clients, K selected, M cohorts, B cohorts at once.
+
+Under FedAvg a cohort's model is a linear combination of the global model and the clients' updates, and so are the
+outputs of its first layer. For the MLP, whose first layer takes nearly all of the work, one product per client
+therefore replaces one per cohort.
 """
 
 import io
@@ -13,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,6 +40,8 @@ from studies.papers import state
 from studies.papers.entry import Measure, Scale
 
 COHORTS_AT_ONCE = 50
+CALLED_AT_ONCE = 20  # such groups, if they share the outputs of the first layer
+FIRST_LAYER = "Dense_0"  # of the MLP
 
 
 class Piece(NamedTuple):
@@ -55,19 +62,21 @@ class _Reports(NamedTuple):
 class Meter:
     """Measures loss changes in any round of one program; it compiles once."""
 
-    def __init__(self, program: Program, at_once: int = COHORTS_AT_ONCE):
+    def __init__(self, program: Program, at_once: int = COHORTS_AT_ONCE, shares_first_layer: bool = False):
         """Build the functions; they compile at the first measurement.
 
         Args:
             program: program that holds all seeds.
             at_once: cohorts whose models are evaluated together, B; bounds the memory.
+            shares_first_layer: whether to combine the outputs of the first layer; for the MLP under FedAvg.
         """
-        self._program, self._at_once = program, at_once
+        groups = CALLED_AT_ONCE if shares_first_layer else 1
+        self._program, self._at_once = program, groups * at_once
         plan = program.plan
         per_seed, whole = devices.PER_SEED, devices.WHOLE
         train = partial(_train_all_clients, plan)
         self._train = jax.jit(devices.over_seeds(plan.mesh, train, (per_seed, whole, SPECS, per_seed), per_seed))
-        pieces = partial(_losses, plan, at_once)
+        pieces = partial(_losses, plan, groups, at_once, shares_first_layer)
         specs = (per_seed, per_seed, whole, whole, SPECS, per_seed)
         self._losses = jax.jit(devices.over_seeds(plan.mesh, pieces, specs, per_seed))
 
@@ -82,7 +91,7 @@ class Meter:
             cohorts: number of cohorts, M.
 
         Yields:
-            Batches of `at_once` cohorts; the last may be smaller.
+            Batches of cohorts; the last may be smaller.
         """
         program = self._program
         carry = devices.place(program.plan.mesh, carry, devices.PER_SEED)
@@ -123,7 +132,9 @@ def _train_all_clients(
 
 def _losses(
     plan: Plan,
+    groups: int,
     at_once: int,
+    shares_first_layer: bool,
     reports: _Reports,
     carry: Carry,
     round: jax.Array,
@@ -131,8 +142,9 @@ def _losses(
     federation: Federation,
     streams: Streams,
 ) -> tuple[jax.Array, jax.Array]:
-    """Return B cohorts from number `first` on, int32 [S, B, K], and their loss changes, float32 [S, B, N]."""
+    """Return groups x B = M cohorts from number `first` on, int32 [S, M, K], and loss changes, float32 [S, M, N]."""
     num_replicates, num_clients = federation.starts.shape
+    trainer = plan.trainer
 
     def models_of(stream, sizes, reports, state, params):
         def of_cohort(number):
@@ -147,35 +159,61 @@ def _losses(
                 reports.averaged,
             )
             averaged, carried = server.mean_of_reports(sums, own, reports.finite[cohort])
-            mean_update = Weights(plan.trainer.optimizer.combine(averaged), carried)
+            mean_update = Weights(trainer.optimizer.combine(averaged), carried)
             arrived = reports.finite[cohort].any()
             return cohort, server.new_model(plan.server, state, params, mean_update, arrived)[0]
 
-        return lax.map(of_cohort, first + jnp.arange(at_once))
+        return lax.map(of_cohort, first + jnp.arange(groups * at_once))
 
-    cohorts, models = jax.vmap(models_of)(streams.facts, federation.train_sizes, reports, carry.server, carry.params)
+    averages = (streams.facts, federation.train_sizes, reports, carry.server, carry.params)
+    cohorts, models = jax.vmap(models_of)(*averages)
+    parts, coefficients = (), jnp.zeros((num_replicates,))  # unused
+    if shares_first_layer:
+        # The coefficients of a cohort's model: the same average of unit vectors.
+        parts = jax.tree.map(lambda *leaves: jnp.concatenate([leaves[0], leaves[1][:, None]], 1),
+                             Weights(*reports.averaged), carry.params)  # fmt: skip
+        units = jnp.broadcast_to(jnp.eye(num_clients + 1), (num_replicates, num_clients + 1, num_clients + 1))
+        of_reports = reports._replace(averaged=(units[:, :-1], ()))
+        coefficients = jax.vmap(models_of)(*averages[:2], of_reports, carry.server, Weights(units[:, -1]))[1].trained
 
     def evaluate(shared, job):
-        """Return a client's losses at all models, [B]; one pass over its examples serves all of them."""
-        federation, models = shared
+        """Return a client's losses at all models, [M]; one pass over its examples serves all of them."""
+        federation, *by_replicate = shared
         replicate, who = job
-        of_replicate = devices.of_replicate(models, replicate)
+        models, parts, coefficients = devices.of_replicate(tuple(by_replicate), replicate)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
-        trainer = plan.trainer
 
         def totals(inputs, targets, counts):
-            def total(weights):
+            def total(weights, inputs):
                 losses = client.example_losses(trainer.model, trainer.task, weights, inputs, targets)
                 return jnp.sum(jnp.where(counts, losses, 0.0))
 
-            return lax.map(total, of_replicate)
+            if not shares_first_layer:
+                return lax.map(lambda weights: total(weights, inputs), models)
+            outputs: Any = jax.vmap(lambda part: trainer.model.apply(part, inputs, None).profile)(parts)
+
+            def of_group(group):  # `outputs` is [N + 1, examples, Q]
+                models, coefficients = group
+                combined = jnp.tensordot(coefficients, outputs, 1, precision=lax.Precision.HIGHEST)
+                with nn.intercept_methods(_skip_first_layer):
+                    return lax.map(lambda pair: total(*pair), (models, combined))
+
+            grouped = jax.tree.map(lambda leaf: leaf.reshape(groups, at_once, *leaf.shape[1:]), (models, coefficients))
+            return lax.map(of_group, grouped).reshape(-1)
 
         return client.mean_over(trainer, federation, part, totals)
 
     jobs = devices.pairs(num_replicates, jnp.arange(num_clients))
-    after = devices.spread(plan.mesh, evaluate, (federation, models), jobs, plan.facts_at_once)
-    after = devices.unflatten(after, num_replicates)  # [S, N, B]
+    shared = (federation, models, parts, coefficients)
+    after = devices.spread(plan.mesh, evaluate, shared, jobs, plan.facts_at_once)
+    after = devices.unflatten(after, num_replicates)  # [S, N, M]
     return cohorts, jnp.swapaxes(after, 1, 2) - reports.loss[:, None]
+
+
+def _skip_first_layer(apply: Any, args: tuple[Any, ...], kwargs: Any, context: nn.module.InterceptorContext) -> Any:
+    """Return the input of the first layer, which stands for its output; apply other methods."""
+    is_first = context.module.path == (FIRST_LAYER,) and context.method_name == "__call__"
+    return args[0] if is_first else apply(*args, **kwargs)
 
 
 COHORTS = 1000  # the paper's
@@ -243,7 +281,8 @@ def measure(result: Result, scale: Scale) -> Iterator[str]:
     problem = pose(result.config)
     laid_out = layout.lay_out(problem, len(result.seeds))
     program = run.prepare_groups(problem, laid_out)[0]
-    meter = Meter(program)
+    config = result.config
+    meter = Meter(program, shares_first_layer=(config.model.model, config.training.optimizer) == ("mlp", "fedavg"))
     shapes = run.shapes_of_state(problem, laid_out)
     for round in missing:
         pieces = []

@@ -13,7 +13,7 @@ from studies.papers.entries.fedcor import COLUMNS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row
 
-SEEDS = 2
+SEEDS = 5
 NON_IID = ("fmnist-2spc", "cifar10-2spc")  # "Non-IID FL [23]"
 ABOUT = (
     f"In a run with random selection, {loss_changes.COHORTS} new random cohorts are drawn at every interval of "

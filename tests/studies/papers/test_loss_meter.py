@@ -15,9 +15,9 @@ from tests.simulation.test_information import ONE_FULL_BATCH_STEP, SMALL, K, N, 
 M = 7
 
 
-def measured(config, at_once, cohorts=M, round=0):
+def measured(config, at_once, cohorts=M, round=0, **choices):
     program = run.prepare(pose(config.replace(algo="random")))
-    pieces = list(Meter(program, at_once).measure(program.carry, round, cohorts))
+    pieces = list(Meter(program, at_once, **choices).measure(program.carry, round, cohorts))
     return program, *(np.concatenate(parts, axis=1) for parts in zip(*pieces))
 
 
@@ -56,6 +56,21 @@ def test_the_number_of_cohorts_at_once_does_not_matter():
     one, other = (measured(SMALL, at_once)[1:] for at_once in (2, M))
     np.testing.assert_array_equal(one[0], other[0])
     np.testing.assert_allclose(one[1], other[1], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"aggregation": "global-samples", "partition": "dirichlet", "alpha": 0.5}, id="rest_on_old_model"),
+        pytest.param({"seeds": 2, "loss_on": "train"}, marks=pytest.mark.slow),
+    ],
+)
+def test_shared_outputs_of_the_first_layer_give_the_same_losses(changes):
+    config = SMALL.replace(**changes)
+    (_, cohorts, found), (_, others, expected) = (measured(config, 2, 45, shares_first_layer=s) for s in (True, False))
+    np.testing.assert_array_equal(cohorts, others)
+    np.testing.assert_allclose(found, expected, atol=2e-6)
+    assert np.abs(expected).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@
 # * `random`: every set of ten clients is equally likely.
 # * `fl_dp3s`: clients with different data are more likely. Before the first round, every client sends a *profile* of its data,
 #   the mean output of the model's first fully-connected layer. The cohort is then drawn from a k-DPP, a distribution that
-#   rarely selects two clients with similar profiles (Zhang et al., FL-DP3S).
+#   rarely selects two clients with similar profiles (Zhang et al. 2023, FL-DP3S).
 #
 # The notebook runs on a CPU, a GPU or a TPU, and takes about a minute on two CPU cores.
 

@@ -1,4 +1,4 @@
-"""FL-DP3S: cohorts drawn from a k-DPP over data profiles (Zhang, Xu, Yang, Wang, Quek).
+"""FL-DP3S: cohorts drawn from a k-DPP over data profiles (Zhang, Xu, Yang, Wang, Quek, 2023).
 
 Before the first round every client sends a profile f_c of its data; similar profiles indicate similar data. Each round
 draws its cohort from the k-DPP whose kernel is built from the profiles. Clients with similar data then seldom train

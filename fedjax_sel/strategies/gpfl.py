@@ -1,4 +1,4 @@
-"""GPFL: a bandit that selects clients whose updates align with the global direction (Na, Liang, Yiu).
+"""GPFL: a bandit that selects clients whose updates align with the global direction (Na, Liang, Yiu, 2024).
 
 A selected client's reward is its softmax share of the cohort's projections on the global direction, times a factor for
 the round's change in accuracy. The next cohort has the largest scores: mean reward plus a bonus for rare selection.

@@ -135,7 +135,7 @@ class Dataset:
         if classic and self.num_classes > highest_label + 1:
             digest.update(f"{self.num_classes} classes".encode())
         # The default of `build` depends on all training examples, including the examples held by the server.
-        default = _normalisation(self.name, self.train_images, *(self.held_by_server or ())[:1])
+        default = _normalization(self.name, self.train_images, *(self.held_by_server or ())[:1])
         own, usual = (_applied(self.train_images, *moments) for moments in ((self.mean, self.std), default))
         if own != usual:
             digest.update(f"normalised {own}".encode())
@@ -193,7 +193,7 @@ class Dataset:
     @classmethod
     def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:
         """Make a data set of all fields but ``mean`` and ``std``, with the default normalization of its name."""
-        mean, std = _normalisation(name, train_images)
+        mean, std = _normalization(name, train_images)
         return cls(name=name, train_images=train_images, mean=mean, std=std, **fields)
 
     @classmethod
@@ -323,7 +323,7 @@ def of_splits(name: str, train: tuple[Tree, Tree], test: tuple[Tree, Tree], **fi
     return Dataset.build(name, train_inputs, **arrays, **fields)
 
 
-def _normalisation(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
+def _normalization(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
     """Return means and standard deviations, trees with None for inputs that are not images; None without images."""
 
     def moments_of(*arrays: np.ndarray) -> Any:

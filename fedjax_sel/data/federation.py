@@ -210,15 +210,15 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
     inside = jnp.minimum(positions, segment.size - 1)
     rows = federation.order[segment.replicate, segment.start + inside]
     targets = jax.tree.map(lambda array: array[rows], federation.labels)
-    return normalise(federation, take(federation.images, rows)), targets
+    return normalize(federation, take(federation.images, rows)), targets
 
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
     """Return `size` consecutive inputs with images normalized, [size, ...]."""
-    return normalise(federation, image_block(inputs, start, size))
+    return normalize(federation, image_block(inputs, start, size))
 
 
-def normalise(federation: Federation, images: Any) -> Any:
+def normalize(federation: Federation, images: Any) -> Any:
     """Normalize uint8 pixels to float32 by the data set's mean and standard deviation; keep all other inputs."""
     if federation.scale is None:
         return images

@@ -230,7 +230,7 @@ class Hooks:
         def initial(stream, sizes, all_sizes):
             counts = (n, k, t, terms.counts.num_classes, terms.counts.num_params)
             env = Env(*counts, sizes, sizes / total, all_sizes, *terms.model, terms.has_clock)
-            return terms.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+            return terms.strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env)
 
         with contract.explained("init"):
             state = jax.jit(jax.vmap(initial))(self._stream, terms.sizes[None], terms.all_sizes[None])

@@ -42,7 +42,7 @@ def _draw(mode: Mode, num_rounds: int, clients: Clients, timing: Any, streams: j
     """Return the mask of available clients, bool [S, T, N]."""
 
     def of_replicate(clients: Clients, timing: Any, stream: jax.Array) -> jax.Array:
-        at_start = keys.of_round(stream, jnp.int32(keys.INITIALISATION))
+        at_start = keys.of_round(stream, jnp.int32(keys.START))
         chance = mode.of_clients(clients, timing, jax.random.fold_in(at_start, keys.ZONES))
         shape = clients.sizes.shape
 

@@ -75,5 +75,8 @@ ZONES = 2**30 - 2
 PROBES = 2**30
 """Client number that stands for probe 0 in key derivation: above every real client ID."""
 
-INITIALISATION = jnp.iinfo(jnp.int32).max
+COHORT = jnp.iinfo(jnp.int32).max
+"""Folded into the key of a probe to draw its cohort."""
+
+START = jnp.iinfo(jnp.int32).max
 """Round number that stands for the time before the first round in key derivation."""

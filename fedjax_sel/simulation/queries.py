@@ -123,7 +123,7 @@ def probe_round(context: RoundContext, number: int) -> Probe:
     own = jax.vmap(lambda stream: keys.of_probe(stream, context.round, number))(context.streams.facts)
 
     def draw(key: jax.Array, available: jax.Array | None) -> jax.Array:
-        key = jax.random.fold_in(key, keys.INITIALISATION)
+        key = jax.random.fold_in(key, keys.COHORT)
         return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, available)
 
     cohorts = jax.vmap(draw)(own, available)

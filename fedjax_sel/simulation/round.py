@@ -316,7 +316,6 @@ def record(
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
     selection, reports, finite, params = cohort.selection, cohort.reports, trained.finite, server_step.params
     num_replicates, num_clients = federation.starts.shape
-    losses = int(reads.losses_before) + int(reads.losses_after)
     faults = state.find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared))
 
     def gemd(counts, ids, mask):
@@ -338,12 +337,6 @@ def record(
     train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
-    distinct = jax.vmap(lambda ids, mask: state.distinct(ids, mask, num_clients))
-    trains, reported = distinct(selection.ids, selection.mask), distinct(reports.ids, reports.mask)
-    evaluated = evaluation.server_examples(
-        plan, federation, 0 if carry.evaluation is None else jnp.where(round == 0, 2, 1)
-    )
-    work = clock.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
     return Records(
         cohort=jnp.where(selection.mask, selection.ids, -1),
         measured=tasks.columns_of(
@@ -356,31 +349,23 @@ def record(
         ),
         nonfinite=reports.mask & ~finite,
         faults=faults,
-        events=_events(plan, federation, cohort, finite, work, trains, reported, bill, start, losses, evaluated),
+        events=_events(context, cohort, finite, bill, start, int(reads.losses_before) + int(reads.losses_after)),
     )
 
 
-def _events(
-    plan: Plan,
-    federation: Federation,
-    cohort: Cohort,
-    finite: jax.Array,
-    work: jax.Array,
-    trains: jax.Array,
-    reported: jax.Array,
-    bill: Bill,
-    start: Bill,
-    losses: int,
-    evaluated: jax.Array | int,
-) -> Events:
+def _events(context: RoundContext, cohort: Cohort, finite: jax.Array, bill: Bill, start: Bill, losses: int) -> Events:
     """Return the round's ledger events.
 
-    `finite` marks the finite updates, bool [S, K]. `work` counts the examples that each client's training processes,
-    int32 [S, N]. `trains` and `reported` mark the cohort and the arrived reports, bool [S, N]. `start` is the cost of
-    the facts measured before the first round, zero in later rounds. Each client reports 0 to 2 `losses` with its
-    update.
+    `finite` marks the finite updates, bool [S, K]. `start` is the cost of the facts measured before the first round,
+    zero in later rounds. Each client reports 0 to 2 `losses` with its update.
     """
+    plan, federation, round = context.plan, context.federation, context.round
     optimizer = plan.trainer.optimizer
+    distinct = jax.vmap(partial(state.distinct, num_clients=federation.starts.shape[1]))
+    trains = distinct(cohort.selection.ids, cohort.selection.mask)  # bool [S, N]
+    reported = distinct(cohort.reports.ids, cohort.reports.mask)
+    work = clock.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
+    evaluations = 0 if context.carry.evaluation is None else jnp.where(round == 0, 2, 1)
     on = clock.examples_on(federation, plan.loss_on)
     arrived = reported.sum(axis=1, dtype=jnp.int32)
     models_up = arrived + bill.probe_models_up + start.probe_models_up
@@ -404,7 +389,7 @@ def _events(
         + bill.examples_trained
         + start.examples_trained,
         examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * total(trains, on),
-        server_examples=jnp.full_like(arrived, evaluated),
+        server_examples=jnp.full_like(arrived, evaluation.server_examples(plan, federation, evaluations)),
         losses_replaced=bill.losses_replaced + start.losses_replaced,
         reports_lost=(cohort.selection.mask & ~cohort.reports.mask).sum(axis=1, dtype=jnp.int32)
         + bill.probe_reports_lost

@@ -192,7 +192,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         timed = plan.clock is not None
         env = Env(*counts, sizes, importance, all_sizes, shapes, queries.output_layer(model), timed)
         with contract.explained("init"):
-            return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env)
+            return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env)
 
     if plan.store is None:
         clients = jax.tree.map(
@@ -224,7 +224,7 @@ def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tupl
     """Return the jitted function that measures the facts due at the start; all groups of seeds share it."""
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-        timing = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.INITIALISATION))
+        timing = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.START))
         context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None, timing)
         return queries.measure_at_start(context, carry.info, carry.start)
 

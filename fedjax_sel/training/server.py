@@ -28,9 +28,9 @@ def cohort_weights(
     `sizes` counts the training examples of each client of the cohort, int32 [K], and `total` those of all clients.
     """
     if rule == "uniform":
-        return renormalise(jnp.ones_like(sizes, jnp.float32), mask)
+        return renormalize(jnp.ones_like(sizes, jnp.float32), mask)
     if rule == "samples":
-        return renormalise(sizes.astype(jnp.float32), mask)
+        return renormalize(sizes.astype(jnp.float32), mask)
     shares = sizes / jnp.asarray(total, jnp.float32)
     if rule == "unbiased":
         assert inclusion is not None, "rejected before the run"
@@ -38,7 +38,7 @@ def cohort_weights(
     return jnp.where(mask, shares, 0.0)
 
 
-def renormalise(weights: jax.Array, mask: jax.Array) -> jax.Array:
+def renormalize(weights: jax.Array, mask: jax.Array) -> jax.Array:
     """Scale the unmasked weights to sum to one; return zeros if all are masked."""
     kept = jnp.where(mask, weights, 0.0)
     return kept / jnp.where(kept.sum() > 0, kept.sum(), 1.0)

@@ -148,7 +148,7 @@ def _losses(
 
     def models_of(stream, sizes, reports, state, params):
         def of_cohort(number):
-            key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.INITIALISATION)
+            key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.COHORT)
             cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
             all_train = jnp.ones(cohort.shape, bool)
             inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)

@@ -140,7 +140,7 @@ def test_images_are_normalised_by_the_same_operations_as_ever():
 
     def now(images, scale, shift):
         here = federation._replace(images=images, scale=scale, shift=shift)
-        return fed.normalise(here, fed.take(here.images, rows))
+        return fed.normalize(here, fed.take(here.images, rows))
 
     arguments = federation.images, federation.scale, federation.shift
     assert str(jax.make_jaxpr(now)(*arguments)) == str(jax.make_jaxpr(as_ever)(*arguments))

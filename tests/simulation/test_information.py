@@ -110,7 +110,7 @@ def direct_losses(program, params, part):
         stop = start + train + federation.holdout_sizes[0, k]
         rows = federation.order[0, {"train": start, "holdout": start + train, "all": start}[part] : stop]
         rows = rows[:train] if part == "train" else rows
-        images = fed.normalise(federation, jnp.asarray(federation.images[rows]))
+        images = fed.normalize(federation, jnp.asarray(federation.images[rows]))
         params_0 = jax.tree.map(lambda leaf: leaf[0], params)
         logits = np.asarray(program.plan.trainer.model.apply(params_0, images, None).prediction, np.float64)
         losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), federation.labels[rows]]
@@ -431,7 +431,7 @@ def test_the_servers_own_evaluation(on):
     evaluated = np.array([2, 1, 1, 1])  # w^0 and w^1, then one new model a round
     np.testing.assert_array_equal(ledger.server_examples, evaluated * len(labels))
     params = jax.tree.map(lambda leaf: leaf[0], before.params)
-    logits = program.plan.trainer.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).prediction
+    logits = program.plan.trainer.model.apply(params, fed.normalize(federation, jnp.asarray(images)), None).prediction
     correct = (np.asarray(logits).argmax(axis=1) == labels).sum()
     first = state["metrics"][0, 0]
     assert first[0] == correct and np.isclose(first[1], correct / len(labels))
@@ -480,7 +480,7 @@ def test_the_servers_loss_of_averages_of_subsets(on, lost):
         else (federation.server_images, federation.server_labels)
     )
     own = jax.tree.map(lambda leaf, change: leaf[0] + change, before.params.trained, state["first"])
-    inputs = fed.normalise(federation, jnp.asarray(images))
+    inputs = fed.normalize(federation, jnp.asarray(images))
     logits = program.plan.trainer.model.apply(Weights(own), inputs, None).prediction
     losses = -jax.nn.log_softmax(logits)[np.arange(len(labels)), labels]
     np.testing.assert_allclose(state["losses"][0, 2], losses.mean(), rtol=1e-5)

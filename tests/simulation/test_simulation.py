@@ -228,7 +228,7 @@ def test_full_participation_with_one_full_batch_step_is_centralised_gradient_des
     program = run.prepare(problem)
     assert len(set(np.asarray(program.federation.train_sizes)[0])) > 3  # unequal clients
     held = np.asarray(program.federation.order[0][np.asarray(program.federation.owner[0]) < 12])
-    images = fed.normalise(program.federation, program.federation.images[held])
+    images = fed.normalize(program.federation, program.federation.images[held])
     labels = program.federation.labels[held]
 
     def loss(params):
@@ -256,7 +256,7 @@ def test_evaluation_equals_a_direct_one():
 
         def scores(images, labels, params=params):
             logits = np.asarray(
-                problem.model.apply(params, fed.normalise(federation, jnp.asarray(images)), None).prediction
+                problem.model.apply(params, fed.normalize(federation, jnp.asarray(images)), None).prediction
             )
             logits = logits.astype(np.float64)
             losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(labels)), labels]
@@ -406,7 +406,7 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
         start = federation.starts[0, k] + federation.train_sizes[0, k]
         rows = federation.order[0, start : start + federation.holdout_sizes[0, k]]
         logits = problem.model.apply(
-            params, fed.normalise(federation, jnp.asarray(federation.images[rows])), None
+            params, fed.normalize(federation, jnp.asarray(federation.images[rows])), None
         ).prediction
         expected = -jnp.mean(jax.nn.log_softmax(logits)[jnp.arange(len(rows)), federation.labels[rows]])
         seen[k] = (carry.strategy["before"][0, place], expected)

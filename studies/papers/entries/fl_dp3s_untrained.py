@@ -103,7 +103,7 @@ def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, roun
     env = Env(*counts, problem.model.num_params, sizes, sizes / sizes.sum())
     facts = {"profile": Fact(jnp.asarray(profiles), jnp.zeros((len(profiles),), jnp.int32))}
     info = Information(algo, facts if strategy.requests else {})
-    ready = protocol.prepare(strategy, strategy.init(keys.of_round(stream, jnp.int32(keys.INITIALISATION)), env), info)
+    ready = protocol.prepare(strategy, strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env), info)
     return np.asarray(select(stream, ready, info, jnp.arange(rounds, dtype=jnp.int32)))
 
 

@@ -92,11 +92,15 @@ def value_at(values: ArrayLike, spent: ArrayLike, budget: float, otherwise: floa
         float [seeds]; NaN if a seed was not evaluated within the budget.
     """
     values, paid = np.asarray(values, np.float64), paid_rounds(spent, budget)
-    latest = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
-    held = np.take_along_axis(values, latest, axis=1)
     counted = np.minimum(-(-paid // 3), LAST_ROUNDS)
-    ends = zip(held, paid, counted)
+    ends = zip(held(values), paid, counted)
     return np.array([mean_of_measured(one[end - n : end], 0) if end else otherwise for one, end, n in ends])
+
+
+def held(values: np.ndarray) -> np.ndarray:
+    """Return [seeds, rounds] with the last evaluation before it in each round without one (NaN)."""
+    latest = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
+    return np.take_along_axis(values, latest, axis=1)
 
 
 LAST_ROUNDS = 10
@@ -184,9 +188,9 @@ def gini_index(values: ArrayLike) -> jax.Array:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        float32 [...]; 0 if all values are zero.
+        float32 [...]; 0 if all values are zero, NaN if one is negative.
     """
-    ascending = jnp.sort(jnp.asarray(values, jnp.float32), axis=-1)
+    ascending = jnp.sort(_nonnegative(values), axis=-1)
     n, total = ascending.shape[-1], ascending.sum(axis=-1)
     ranks = 2.0 * jnp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
     return (ranks * ascending).sum(axis=-1) / (n * jnp.where(total > 0, total, 1.0))
@@ -199,11 +203,16 @@ def jain_index(values: ArrayLike) -> jax.Array:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        float32 [...]; 1 if all values are zero.
+        float32 [...]; 1 if all values are zero, NaN if one is negative.
     """
-    values = jnp.asarray(values, jnp.float32)
+    values = _nonnegative(values)
     squares = values.shape[-1] * (values**2).sum(axis=-1)
-    return jnp.where(squares > 0, values.sum(axis=-1) ** 2 / jnp.where(squares > 0, squares, 1.0), 1.0)
+    return jnp.where(squares == 0, 1.0, values.sum(axis=-1) ** 2 / jnp.where(squares == 0, 1.0, squares))
+
+
+def _nonnegative(values: ArrayLike) -> jax.Array:
+    values = jnp.asarray(values, jnp.float32)
+    return jnp.where((values < 0).any(axis=-1, keepdims=True), jnp.nan, values)
 
 
 def participation_gap(counts: ArrayLike, num_rounds: int) -> np.ndarray:

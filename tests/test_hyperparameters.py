@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import sys
+import types
 import typing
 
 import pytest
 
-from fedjax_sel import UserError
+from fedjax_sel import Config, UserError
 from fedjax_sel.core import plugins
+from fedjax_sel.experiment import checking, experiment_of
 
 if typing.TYPE_CHECKING:
     from nowhere import Strategy
@@ -44,3 +47,21 @@ def test_annotations_count_of_every_kind_of_factory(factory):
     assert values == {"flag": False, "what": "007"}
     with pytest.raises(UserError, match=r"k.*whole number"):
         plugins.convert_parameters("--args", "it", factory, {"flag": "true", "k": "3.5"})
+
+
+def named(*, name: str, self: int = 0) -> tuple[str, int]:
+    return name, self
+
+
+def test_a_parameter_may_have_any_name(monkeypatch):
+    module = types.ModuleType("of_names")
+    module.named = named
+    monkeypatch.setitem(sys.modules, "of_names", module)
+    made = plugins.Registry("--model", tuple).make("of_names:named", name="resnet", self="3")
+    assert made == ("resnet", 3)
+
+
+def test_timing_names_its_file_once():
+    config = Config().replace(timing="speeds.csv", timing_args={"path": "others.csv"})
+    with pytest.raises(UserError, match=r"--timing-args path=others\.csv: --timing names the file"):
+        checking.check(experiment_of(config))

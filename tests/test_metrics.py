@@ -90,6 +90,7 @@ def test_fairness_indices_by_hand():
     values = [[1, 4, 2, 3], [5, 5, 5, 5], [0, 0, 7, 0], [0, 0, 0, 0]]
     np.testing.assert_allclose(metrics.gini_index(values), [0.25, 0, 0.75, 0], atol=1e-7)
     np.testing.assert_allclose(metrics.jain_index(values), [100 / (4 * 30), 1, 0.25, 1], rtol=1e-6)
+    assert np.isnan(metrics.gini_index([-1.0, 0.5, 0.6])) and np.isnan(metrics.jain_index([-1.0, 0.5, 0.6]))
 
 
 def test_fairness_indices_against_their_definitions():

@@ -609,20 +609,22 @@ def validate(config: Config) -> None:
     for name, own in ranges().items():
         for reason_of in () if values[name] is None else (*own, parsing.misfit):
             need(name, (reason := reason_of(values[name])) is None, reason or "")
-    if values["task"] == "classification" and values["target_accuracy"] is not None:
+    is_accuracy = values["task"] in ("classification", "multilabel", "next_token")
+    if is_accuracy and values["target_accuracy"] is not None:
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
     share = config.selection.available_share
     reached = share is None or share * n * rounds >= 1
-    need("available", reached, f"of {n} clients leaves none available in {rounds} rounds; give more")
+    need("available", reached, f"of {n} clients is on average fewer than one in {rounds} rounds; give more")
     timed = values["available"] != "speed" or values["timing"] != "none"
     need("available", timed, "needs the speed of the clients' devices; add --timing lognormal, tiers or a file")
     steps, epochs = values["local_steps"], values["local_epochs"]
     if (steps is None) == (epochs is None):
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
-    if values["aggregation"] == "unbiased" and (values["deadline"] is not None or values["over_select"] > 1):
+    late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
+    if values["aggregation"] == "unbiased" and late:
         raise UserError(
             "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
             "or --over-select; remove these flags or choose another rule"

@@ -284,7 +284,7 @@ class Registry(Generic[Made]):
         """Return the registered names, in the registry's order."""
         return tuple(self.factories)
 
-    def make(self, name: str, **hyperparameters: Any) -> Made:
+    def make(self, name: str, /, **hyperparameters: Any) -> Made:
         """Build an object by name.
 
         Args:

@@ -167,7 +167,12 @@ class Dataset:
 
         Returns:
             A data set with the remaining training examples, in their previous order.
+
+        Raises:
+            UserError: the server already holds examples.
         """
+        if share > 0 and self.held_by_server is not None:
+            raise UserError(f"the server holds examples of {self.name} already; give it a share once")
         generator = np.random.default_rng([seed, 0x5E])
         kept = np.zeros(self.num_train_examples, bool)
         if self.has_classes:

@@ -153,7 +153,7 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
         )
     largest = max(int(labels.max()) for labels in parts.values())
     if count is None:
-        count = largest + 1
+        count = max(largest, 0) + 1
         if count > max(1000, sum(map(len, parts.values()))):
             raise UserError(
                 f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "

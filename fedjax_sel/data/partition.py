@@ -556,7 +556,7 @@ def _labels(scheme: str, targets: Tree) -> np.ndarray:
     if scheme in WITHOUT_LABELS:
         return np.zeros(trees.num_examples(targets), np.int32)
     labels = np.asarray(targets) if trees.is_array(targets) else None
-    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu" or not len(labels):
+    if labels is None or labels.ndim != 1 or labels.dtype.kind not in "iu":
         found = "several arrays" if labels is None else f"{labels.dtype} of shape {labels.shape}"
         raise UserError(
             f"labels must be a list of integers for scheme {scheme!r}, not {found}: choose "

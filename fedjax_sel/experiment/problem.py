@@ -86,6 +86,8 @@ def load_data(experiment: Experiment, share: float) -> Dataset:
         if arguments:
             raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
         whole = data.load(name, config.data.data_dir)
+    if config.data.server_validation is None and whole.num_server_examples:
+        return whole  # the user's own share
     dataset = whole.give_server(share, config.run.data_seed or 0)
     if share > 0 and not dataset.num_server_examples:
         raise UserError(
@@ -141,13 +143,6 @@ def deal(experiment: Experiment, dataset: Dataset, seed: int) -> Partition:
         names = [field.name for field in dataclasses.fields(PartitionConfig) if config.has_effect(field.name)]
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in names if "partition" not in name)
         raise UserError(f"--partition {scheme}: {error} ({flags})") from error
-    empty = np.flatnonzero(part.sizes == 0)
-    if len(empty):
-        raise UserError(
-            f"--partition: {settings.partition!r} with {settings.num_clients} clients leaves client {empty[0]} without "
-            f"data (seed {data_seed}); choose fewer --num-clients"
-            f"{' or a larger --alpha' if config.has_effect('alpha') else ''}"
-        )
     return part
 
 
@@ -234,7 +229,7 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     if settings.model in models.PLAIN:
         _check_plain_model_settings(settings)
         if settings.model == "char_lstm":
-            _check_characters(dataset, outputs)
+            _check_characters(dataset)
         return models.make_plain(settings.model, inputs, outputs)
     return models.make(
         settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
@@ -257,14 +252,19 @@ def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
         raise UserError(f"{what} ({parsing.reason(error)}); {remedy}") from error
 
 
-def _check_characters(dataset: Dataset, num_characters: int) -> None:
+def _check_characters(dataset: Dataset) -> None:
     for inputs in (dataset.train_images, dataset.test_images):
         if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
-            largest = int(inputs.max(initial=0))
-            if largest >= num_characters:
+            if not dataset.has_classes:
                 raise UserError(
-                    f"--model char_lstm: inputs of {dataset.name} contain {largest}, but the model reads characters 0 "
-                    f"to {num_characters - 1}, the number of classes; give your own model"
+                    f"--model char_lstm: it predicts one character per example, but {dataset.name} has no classes; for "
+                    "sequences give models.CharLSTM(num_characters, every_position=True) as a value"
+                )
+            ends = int(inputs.min(initial=0)), int(inputs.max(initial=0))
+            if wrong := [end for end in ends if not 0 <= end < dataset.num_classes]:
+                raise UserError(
+                    f"--model char_lstm: inputs of {dataset.name} contain {wrong[0]}, but the model reads characters 0 "
+                    f"to {dataset.num_classes - 1}, the number of classes; give your own model"
                 )
 
 

@@ -36,7 +36,7 @@ class Output(NamedTuple):
 Paths = tuple[tuple[Any, ...], tuple[Any, ...] | None]
 """Paths of the weight and the bias, as keys from the root of the trained weights."""
 
-_SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy", "slice")
+_SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "convert_element_type", "copy")
 _CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "checkpoint")
 
 

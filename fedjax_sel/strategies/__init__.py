@@ -77,7 +77,7 @@ def names() -> tuple[str, ...]:
     return REGISTRY.names()
 
 
-def make(name: str, **hyperparameters: Any) -> Strategy:
+def make(name: str, /, **hyperparameters: Any) -> Strategy:
     """Build a strategy; see `Registry.make`.
 
     Args:

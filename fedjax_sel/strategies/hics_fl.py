@@ -58,6 +58,7 @@ class State(NamedTuple):
     visited: jax.Array  # whether the client was selected before, bool [N]
     directions: jax.Array  # db of norm 1, float32 [N, C]; 0 before the first update
     entropies: jax.Array  # H^, float32 [N]
+    available: jax.Array  # clients that this round can select, bool [N]
 
 
 def hics_fl(
@@ -103,8 +104,12 @@ def hics_fl(
         return State(
             Static(env.num_selected), Static(env.output_layer), jnp.float32(env.num_rounds),
             env.sizes.astype(jnp.float32), jnp.zeros((n,), bool), jnp.zeros((n, num_outputs), jnp.float32),
-            jnp.full((n,), math.log(num_outputs), jnp.float32),
+            jnp.full((n,), math.log(num_outputs), jnp.float32), jnp.ones((n,), bool),
         )  # fmt: skip
+
+    def observe(state: State, info, round, available) -> State:
+        del info, round
+        return state if available is None else state._replace(available=available)
 
     def select(key, state: State, info, round, available) -> Selection:
         del info
@@ -128,13 +133,14 @@ def hics_fl(
         scaled = bias / jnp.where(taken[:, None] & (largest > 0), largest, 1.0)  # squares of small entries underflow
         length = jnp.sqrt(jnp.sum(scaled**2, axis=1, keepdims=True))
         places = jnp.where(taken, selection.ids, state.sizes.shape[0])
+        selected = jnp.where(state.available[selection.ids], selection.ids, state.sizes.shape[0])
         return state._replace(
-            visited=state.visited.at[selection.ids].set(True),
+            visited=state.visited.at[selected].set(True, mode="drop"),
             directions=state.directions.at[places].set(scaled / jnp.where(length > 0, length, 1.0), mode="drop"),
             entropies=state.entropies.at[places].set(entropies_of(bias, temperature), mode="drop"),
         )
 
-    return Strategy("hics_fl", init, select, update=update)
+    return Strategy("hics_fl", init, select, observe=observe, update=update)
 
 
 def entropies_of(updates: jax.Array, temperature: float) -> jax.Array:

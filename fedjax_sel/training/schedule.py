@@ -125,20 +125,20 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
     """Return the examples of the step with index `step`, from 0, of a client with `size` training examples.
 
     They are positions among the client's training examples, int32 [B], and the mask of the positions that count, bool
-    [B]. Masked positions repeat the last unmasked one.
+    [B]. Masked positions repeat the others in turn, so that batch statistics weight all examples nearly equally.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:
         length = jnp.minimum(size, work.batch_size)
         counts = slots < length
         first = step * length // size
-        index = step * length - first * size + jnp.minimum(slots, length - 1)
+        index = step * length - first * size + slots % length
         # a batch is at most one pass long, so it lies in at most two passes
         straddles = index >= size
         both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)
         return position(both, jnp.where(straddles, index - size, index), size), counts
     steps_a_pass = -(-size // work.batch_size)
-    index = step % steps_a_pass * work.batch_size + slots
-    counts = index < size
+    first = step % steps_a_pass * work.batch_size
     this_pass = jax.tree.map(lambda leaf: leaf[step // steps_a_pass], drawn)
-    return position(this_pass, jnp.minimum(index, size - 1), size), counts
+    index = first + slots % jnp.minimum(size - first, work.batch_size)
+    return position(this_pass, index, size), first + slots < size

@@ -52,12 +52,12 @@ def longer(setting: Setting) -> Mapping[str, Config]:
 
 
 def absent(setting: Setting) -> Mapping[str, Config]:
-    """Return all strategies with partial availability, redrawn in each round, by row."""
+    """Return the core strategies with partial availability, redrawn in each round, by row."""
     return _all(setting, available=AVAILABLE)
 
 
 def lost(setting: Setting) -> Mapping[str, Config]:
-    """Return all strategies with lost reports, by row."""
+    """Return the core strategies with lost reports, by row."""
     return _all(setting, report_failure_rate=LOST)
 
 

@@ -121,7 +121,7 @@ def area_by_rounds(series: Series) -> np.ndarray:
 def area_by_megabytes(series: Series, megabytes: float, guess: float) -> np.ndarray:
     """Return the mean test accuracy over the communication, [seeds]: the normalized area under its curve.
 
-    The accuracy is piecewise constant: between two rounds, it is the accuracy of the earlier round.
+    The accuracy is piecewise constant: between two evaluations, it is the accuracy of the earlier one.
 
     Args:
         series: series of a row.
@@ -130,7 +130,7 @@ def area_by_megabytes(series: Series, megabytes: float, guess: float) -> np.ndar
     """
     ends = np.minimum(np.concatenate([series.megabytes, np.full((len(series.seeds), 1), np.inf)], axis=1), megabytes)
     widths = np.diff(ends, axis=1, prepend=0.0)
-    held = np.concatenate([np.full((len(series.seeds), 1), guess), series.test_accuracy], axis=1)
+    held = metrics.held(np.concatenate([np.full((len(series.seeds), 1), guess), series.test_accuracy], axis=1))
     return (widths * held).sum(axis=1) / megabytes
 
 
@@ -181,9 +181,9 @@ def of_row(series: Series, shared: Common) -> dict[str, np.ndarray]:
     until = statistics.restricted(rounds, shared.rounds)
     if series.seconds is not None and shared.seconds is not None:
         # Seconds of rows that do not arrive are comparable only up to the equal seconds.
-        found["seconds_to_target"] = statistics.restricted(
-            metrics.amount_at_round(series.seconds, rounds), shared.seconds
-        )
+        seconds = metrics.amount_at_round(series.seconds, rounds)
+        found["seconds_to_target"] = statistics.restricted(seconds, shared.seconds)
+        found["arrived_in_seconds"] = (seconds <= shared.seconds).astype(float)
     return found | {
         "arrived": np.isfinite(rounds).astype(float),
         "rounds_to_target": until,

@@ -27,9 +27,10 @@ page has its own. A seed arrives in the first round in which the mean of its las
 that never arrives counts all rounds and all megabytes (10^6 bytes). ≥ marks means with such seeds: rounds are then a
 restricted mean, and megabytes cannot be compared between rows.
 
-Equal MB is the traffic (down and up) of the row that sends least, for each seed. Accuracy at equal MB is the mean of
-the last third, at most ten, of the rounds within this traffic; the same holds for MB up alone. A row with expensive
-queries may still be in its warm-up there, with randomly selected clients. Lost reports count no upload.
+Equal MB is the smallest traffic (down and up) of a seed of random selection. Accuracy at equal MB is the mean of the
+last third, at most ten, of the rounds within this traffic; the same holds for MB up alone. A row that sends less is
+taken in its last round. A row with expensive queries may still be in its warm-up there, with randomly selected clients.
+Lost reports count no upload.
 
 Areas are means of the accuracy, over rounds and over megabytes up to equal MB. The worst tenth is the tenth of clients
 with the lowest accuracy on their training data, over the last {100 * LAST_SHARE:g} % of the rounds. Selection time is

@@ -216,9 +216,12 @@ def _styles(panels: Mapping[str, Mapping[str, Series]]) -> dict[str, Style]:
 
 def _curve(series: Series, over: str) -> Curve:
     accuracy = np.asarray(series.test_accuracy, np.float64)
+    evaluated = ~np.isnan(accuracy).all(axis=0)
     if over == "round":
-        return Curve(np.arange(1.0, series.rounds + 1), accuracy)
-    return Curve((series.time if over == "seconds" else series.megabytes).mean(axis=0), accuracy)
+        places = np.arange(1.0, series.rounds + 1)
+    else:
+        places = (series.time if over == "seconds" else series.megabytes).mean(axis=0)
+    return Curve(places[evaluated], accuracy[:, evaluated])
 
 
 def profiles(found: Sequence[Together]) -> Any:

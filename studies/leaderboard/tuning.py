@@ -3,9 +3,9 @@
 Each strategy has the same number of distinct draws from the ranges below, plus its default settings. The ranges were
 fixed before any run. Random selection has no draws, because its variants are other strategies.
 
-Draws do not change which facts a strategy requests in each round; for example, no draw of `divfl` requests gradients of
-all clients. The exceptions are power-of-choice and OCS, which may query more or fewer candidates. The initial query of
-`fl_dp3s` may use another profile. All communication is billed.
+Some draws change which facts a strategy requests: the schedule of `fedcor` and `fedgp`, the active rounds of `fedsae`,
+the candidates of `pow_d` and `ocs`, and the profile of `fl_dp3s`. No draw of `divfl` requests gradients of all clients.
+All communication is billed.
 """
 
 import math
@@ -192,6 +192,11 @@ def arguments(algo: str, number: int) -> dict[str, Any]:
         number: number of the draw, from 1; 0: the default settings.
     """
     return {**FIXED.get(algo, {}), **({} if number == USUAL else drawn(algo)[number - 1])}
+
+
+def usual_row(algo: str) -> str:
+    """Return the leaderboard's row with the settings that the draws of a strategy start from."""
+    return next((name for name, row in settings.VARIANTS.items() if row == (algo, FIXED.get(algo))), algo)
 
 
 def numbers(algo: str) -> range:

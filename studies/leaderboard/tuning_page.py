@@ -65,13 +65,13 @@ def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
     if usual is None:
         return {}
     pairs = {
-        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
+        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[row])
         for algo, series in tuned.rows.items()
-        if algo in usual.rows
+        if (row := tuning.usual_row(algo)) in usual.rows
         and tuned.about["rows"][algo]["algo_args"]
-        != usual.about["rows"][algo]["algo_args"]  # equal hyperparameters are the same runs
-        and usual.rows[algo].seeds == series.seeds
-        and usual.rows[algo].rounds == series.rounds
+        != usual.about["rows"][row]["algo_args"]  # equal hyperparameters are the same runs
+        and usual.rows[row].seeds == series.seeds
+        and usual.rows[row].rounds == series.rounds
     }
     return dict(zip(pairs, statistics.compare(np.stack(list(pairs.values()))))) if pairs else {}
 
@@ -109,7 +109,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         mean = f"{measures.last_rounds(series).mean():.3f}"
         against = standings.difference(compared[algo], 3) if algo in compared else ""
         sent = _megabytes(series)
-        usually = _megabytes(usual.rows[algo]) if usual is not None and algo in compared else ""
+        usually = _megabytes(usual.rows[tuning.usual_row(algo)]) if usual is not None and algo in compared else ""
         lines.append(f"| {algo} | {cell(in_words(arguments))} | {before} | {mean} | {against} | {sent} | {usually} |")
     about = (
         f"Each strategy was tuned with its default settings and {tuning.DRAWS} random draws of its hyperparameters, on "
@@ -118,7 +118,8 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         f"{tuning.DRAWS + 1} and therefore biased upward. Tuning and comparison use the same test images. With three "
         "tuning seeds, chance also decides. The draws cover small spaces (`clustered`) completely and spaces of six "
         "numbers (`fedcor`, `fedgp`) hardly; gains of two strategies are not compared with each other. The choice "
-        "ignores traffic: a tuned strategy may send more. If the default settings were best, nothing is compared."
+        "ignores traffic: a tuned strategy may send more. If the default settings were best, nothing is compared. "
+        "The draws of `gpfl` start from `scale=update`, the default at the time, and are compared with it."
     )
     if drawn is not None and (gone := [algo for algo in tuning.RANGES if algo not in tuned.about["planned"]]):
         about += f" Without a row, because all draws failed or were not run: {', '.join(gone)}."

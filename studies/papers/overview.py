@@ -34,7 +34,7 @@ IN_SHORT = {
     "fedcor/fig1": ("correlated pair is almost the best", "better than the largest losses only"),
     "fedcor/fig2": ("loss changes look Gaussian", "close; a test rejects some components"),
     "fedcor/fig3": ("covariance hardly moves, cosine above 0.97", "one seed: it moves more"),
-    "fedcor/fig4": ("most accurate and smoothest", "in all three settings"),
+    "fedcor/fig4": ("most accurate", "in all three settings"),
     "fedcor/fig5": ("longer intervals cost very little", "mostly, over all rounds"),
     "fedcor/fig6": ("smaller coefficient, more uniform selection", "with two labels"),
     "fedcor/fig7": ("embeddings cluster by label", "with one label"),
@@ -114,7 +114,7 @@ def _place(title: str, name: str) -> str:
 
 
 def _verdict(folder: Path) -> str:
-    found = [row["verdict"] for row in _judged(folder)]
+    found = [row["verdict"] for row in _judged(folder) if row["verdict"] != verdicts.NOT_COMPARABLE]
     holds, fails = (sum(verdict in kinds for verdict in found) for kinds in (HOLDS, FAILS))
     if not holds and not fails:
         return UNDECIDED

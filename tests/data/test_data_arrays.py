@@ -163,6 +163,8 @@ def test_the_server_draws_uniformly_without_classes():
     drawn = {tuple(made.give_server(0.25, seed).server_images.text[1]) for seed in range(20)}
     assert len(drawn) > 10 and {row for rows in drawn for row in rows} == set(range(12))
     assert made.give_server(0.0, 0) is made
+    with pytest.raises(UserError, match=r"the server holds examples of .* already"):
+        given.give_server(0.25, 0)
 
 
 @pytest.mark.parametrize("scheme", ["shards", "dirichlet", "dirichlet_qp", "skewness"])

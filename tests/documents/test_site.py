@@ -50,6 +50,12 @@ def test_a_page_is_short(page):
         assert len(page.read_text(encoding="utf-8").split()) <= LONGER.get(page.stem, usual)
 
 
+def test_no_empty_line_splits_a_table():
+    split = re.compile(r"^\|.*\n\n\|.*\n(?!\|[-:| ]+\n)", re.MULTILINE)  # rows without a head of their own
+    broken = {pages.name(page): split.findall(page.read_text(encoding="utf-8") + "\n") for page in pages.everywhere()}
+    assert not {page: rows for page, rows in broken.items() if rows}
+
+
 def test_generated_parts_are_up_to_date(tool):
     """Pages are whole where they are read without the site."""
     generated = tool("generated")

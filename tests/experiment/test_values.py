@@ -602,12 +602,32 @@ LETTERS = RNG.integers(7, size=(40, 6)).astype(np.int32)
          models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: w["w"] * x),
          "needs labels that are 0 or 1, but one label is -1"),
         (LETTERS[:, 0] % 2, "classification", "char_lstm", "contain 6, but the model reads characters 0 to 1"),
+        (LETTERS, "next_token", "char_lstm", "predicts one character per example, .* every_position=True"),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_learned_are_one_sentence(targets, task, model, words):
     data = Dataset.from_arrays(train=(LETTERS[:30], targets[:30]), test=(LETTERS[30:], targets[30:]))
     with pytest.raises(UserError, match=words):
         problem.pose(of(dataset=data, partition="iid", num_clients=3, task=task, model=model, names={}))
+
+
+def test_a_padded_text_is_not_read_as_its_last_character():
+    padded, labels = np.where(LETTERS == 0, -1, LETTERS), LETTERS[:, 0] % 7
+    data = Dataset.from_arrays(train=(padded[:30], labels[:30]), test=(padded[30:], labels[30:]), num_classes=7)
+    with pytest.raises(UserError, match="contain -1, but the model reads characters 0 to 6"):
+        problem.pose(
+            of(dataset=data, partition="iid", num_clients=3, task="classification", model="char_lstm", names={})
+        )
+
+
+def test_the_servers_own_examples_are_not_replaced_by_the_default_share():
+    inputs, labels = LETTERS.astype(np.float32), LETTERS[:, 0] % 2
+    data = Dataset.from_arrays(train=(inputs[:30], labels[:30]), test=(inputs[30:], labels[30:])).give_server(0.5, 0)
+    common = {"dataset": data, "partition": "iid", "num_clients": 3, "model": "mlp", "task": "classification"}
+    posed = problem.pose(of(**common, algo="gpfl", names={}))
+    assert posed.dataset.num_server_examples == data.num_server_examples == 15
+    with pytest.raises(UserError, match=r"the server holds examples of .* already"):
+        problem.pose(of(**common, server_validation=0.1, names={}))
 
 
 def of_a_column(losses, **parts):

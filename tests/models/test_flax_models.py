@@ -164,8 +164,9 @@ def _of_functions(apply):
         (_of_functions(lambda params, x: params["b"] + x @ params["w"]), (("w",), ("b",))),
         (_of_functions(lambda params, x: x @ params["w"] + 0.0 * params["b"].sum()), None),
         (_of_functions(lambda params, x: x @ params["w"]), (("w",), None)),
+        (_of_functions(lambda params, x: (x @ params["w"] + params["b"])[:, :2]), None),
     ],
-    ids=["headless", "nnx", "functions", "another sum", "no bias"],
+    ids=["headless", "nnx", "functions", "another sum", "no bias", "fewer outputs"],
 )
 def test_the_output_layer_is_found_in_any_model(blueprint, expected):
     assert blueprint.build(jax.ShapeDtypeStruct((1, 4), jnp.float32)).output_layer == expected

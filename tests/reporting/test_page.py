@@ -148,6 +148,7 @@ def test_equal_budgets_are_said_in_words():
 def test_a_warm_up_is_that_of_the_strategys_queries():
     assert html.warmup(made_up.result(algo="fedcor", algo_args={"warmup": 7})) == 7
     assert html.warmup(made_up.result(algo="random")) == html.warmup(made_up.result(algo="pow_d")) == 0
+    assert html.warmup(made_up.result(algo="fedsae", algo_args={"active_rounds": 50})) == 0, "it selects by loss then"
     runs = [made_up.run("random", 0.6), made_up.run("fedcor", 0.8)._replace(warmup=7)]
     found = numbers_of(html.render([made_up.chapter(runs)]))["settings"][0]["runs"]
     assert [run["warmup"] for run in found] == [0, 7]

@@ -133,7 +133,7 @@ BAD = [
     (["--weight-decay", "1e-40"], ["--weight-decay", "0 in float32"]),
     (["--momentum", "0.99999999999"], ["--momentum", "1 in float32"]),
     (["--model-dropout", "0.99999999999"], ["--model-dropout", "1 in float32"]),
-    (["--available", "1e-300"], ["--available", "'1e-300' of 50 clients leaves none available in 100 rounds"]),
+    (["--available", "1e-300"], ["--available", "'1e-300' of 50 clients is on average fewer than one in 100 rounds"]),
     (["--learning-rate-milestones", "3000000000"], ["--learning-rate-milestones", "from 1 to 2147483647"]),
     (["--mesh", "clients=" + "9" * 5000], ["--mesh", "(5010 characters)", "seeds=2,clients=4"]),
     (["--rounds", "9" * 5000], ["--rounds", "(5002 characters)", "whole number"]),

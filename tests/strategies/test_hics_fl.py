@@ -172,6 +172,18 @@ def test_the_last_cohort_of_the_first_phase_is_filled_up():
     assert (ids[:, 0] == 2).all() and set(ids[:, 1].tolist()) == {0, 1, 3, 4}
 
 
+def test_a_client_that_fills_an_empty_place_is_not_visited():
+    strategy = hics_fl()
+    available = jnp.arange(5) < 1
+    state = strategy.observe(started(strategy, np.full(5, 10), 3, 10), None, 0, available)
+    selection = strategy.select(jax.random.key(0), state, None, 0, available)
+    assert selection.mask.tolist() == [True, False, False]
+    lost = selection._replace(mask=jnp.zeros(3, bool))
+    for reports in (selection, lost):  # a lost report is a visit
+        after = strategy.update(state, None, 0, reports, outcome(np.ones((3, CLASSES))))
+        assert after.visited.tolist() == [True] + [False] * 4
+
+
 def test_unusable_reports_leave_the_last_update():
     strategy = hics_fl(temperature=0.1)
     state = started(strategy, np.full(5, 10), 4, 10)

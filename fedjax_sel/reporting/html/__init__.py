@@ -26,6 +26,7 @@ from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
 from fedjax_sel.runs.run_files import DamagedError, Result
+from fedjax_sel.strategies.facts import ALL
 from fedjax_sel.version import __version__
 
 DIGITS = 5
@@ -332,14 +333,15 @@ def strategy_states(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
 
 
 def warmup(result: Result) -> int:
-    """Return the rounds of a strategy's first phase, at whose end some queries stop; 0 without one."""
+    """Return the rounds of a strategy's first phase, at whose end some queries of all clients stop; 0 without one."""
     if result.config.plugins():
         return 0  # a report does not import code
     try:
         requests = checking.check(experiment_of(result.config)).strategy.requests
     except UserError:  # a strategy that was given as a value
         return 0
-    return max((rule.last or 0 for request in requests for rule in request.when.rules), default=0)
+    of_all = [request for request in requests if request.who == ALL]
+    return max((rule.last or 0 for request in of_all for rule in request.when.rules), default=0)
 
 
 def as_json(inside: Inside) -> dict[str, Any]:

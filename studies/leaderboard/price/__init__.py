@@ -20,10 +20,11 @@ DETAILS = "price.md"
 WORDS = """\
 * **Better** and **worse** mean significantly so: a sign-flip test after Holm's correction and a bootstrap interval
   agree. **Not significant** [does not mean equal]({docs}/statistics.md).
-* **At equal MB**, each run stops once it has sent the megabytes of the row that sends the least.
+* **At equal MB**, each run stops once it has sent the megabytes of random selection.
 * "Minus X" in a heading is the row's accuracy minus that of X.
-* Holm's correction covers one column in one setting. In the last two sections it covers one setting's budgets, or one
-  budget's strategies. The leaderboard corrects over more rows, so the same difference can be not significant there."""
+* Holm's correction covers one column, one baseline and one setting. In the last two sections it covers one setting's
+  budgets, or one budget's strategies. The leaderboard corrects over more rows, so the same difference can be not
+  significant there."""
 
 INTRODUCTION = """\
 A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
@@ -32,8 +33,8 @@ strategy then selects better."""
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
 "Better / worse" counts the settings with a [significant](statistics.md) difference to random selection under the same
-optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of the cheapest row. A row
-that queries all clients may then still be in its random warm-up."""
+optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of random selection. A
+row that queries all clients may then still be in its random warm-up."""
 
 QUESTIONS = {
     "Which verdict in which setting?": "accuracy-against-bytes",

@@ -1,4 +1,4 @@
-"""Accuracy of all strategies at the megabytes of the cheapest strategy."""
+"""Accuracy of all strategies at the megabytes of random selection."""
 
 from collections.abc import Mapping, Sequence
 

@@ -152,7 +152,8 @@ def _no_dropout_rows(results: Results, ends: Numbers, scale: Scale) -> list[Row]
             continue
         what = f"{ours}: accuracy at 100 % of the rounds, beside the table's gpfl"
         found = tables.last_accuracy(result)
-        rows.append(tables.number_row(column, what, value.value, found, 3, scale.whole_rounds))
+        beside = tables.number_row(column, what, value.value, found, 3, scale.whole_rounds)
+        rows.append(beside._replace(paper=""))  # not a claim
     return rows + tables.best_rows(results, ours, (random,), scale.whole_rounds, claimed=False)
 
 

@@ -36,7 +36,7 @@ class SelectingController(ModelController):
                 replies = self.send(due.kind, sites, model, {"options": dict(due.options)})
                 return {site: reply.params["answer"] for site, reply in replies.items()}
 
-            cohort, _ = rounds.choose(self.selector, self.sample_clients(), ask)
+            cohort, weights = rounds.choose(self.selector, self.sample_clients(), ask)
             self.cohorts.append(cohort)
             replies = self.send("train", cohort, model, {"wanted": [due.kind for due in self.selector.asks()]})
             reports = {
@@ -46,12 +46,15 @@ class SelectingController(ModelController):
                 )
                 for site, reply in replies.items()
             }
-            heard = {site: self.sizes[site] for site in reports if reports[site].finite}
+            heard = [site for site in reports if reports[site].finite]
+            total = sum(self.sizes[site] for site in heard)
+            shares = {site: self.sizes[site] / total for site in heard}
+            if weights is not None:  # the strategy's own weights, which need not sum to one
+                shares = {site: float(weight) for site, weight in zip(cohort, weights) if site in heard}
             step = {
-                name: sum((reports[site].update[name] * (size / sum(heard.values())) for site, size in heard.items()),
-                          0 * array)
+                name: sum((reports[site].update[name] * share for site, share in shares.items()), 0 * array)
                 for name, array in model.params.items()
-            }  # fmt: skip
+            }
             model.params = {name: array + step[name] for name, array in model.params.items()}
             rounds.close(self.selector, reports, step)
             self.save_model(model)

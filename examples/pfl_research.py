@@ -5,6 +5,7 @@ python examples/pfl_research.py
 
 One object is the callback that selects the cohorts and the sampler of the FederatedDataset. pfl returns only the sum of
 the cohort's updates, so strategies that read individual updates (`selector.reads`: gpfl, clustered) are not supported.
+Neither are strategies with aggregation weights of their own (ocs, kvib, osmd, delta, random[variant=md]).
 """
 
 # pyright: reportMissingImports=false
@@ -46,7 +47,8 @@ class Selecting(TrainingProcessCallback):
         def ask(due, users):
             return {user: self.answer(model, user, due) for user in users}
 
-        cohort, _ = rounds.choose(self.selector, None, ask)
+        cohort, weights = rounds.choose(self.selector, None, ask)
+        assert weights is None, "pfl averages with its own weights; choose a strategy without aggregation weights"
         for due in self.selector.asks():  # facts of the cohort, on the model before training
             self.selector.tell(due.kind, *rounds.fitting(due, ask(due, cohort)))
         self.cohorts.append(cohort)

@@ -196,6 +196,8 @@ class DataClient(ABC):
 
     def _part(self, on: str) -> tuple[Any, Any]:
         own = (self.inputs, self.targets)
+        if on == "holdout" and self.holdout is None:
+            raise UserError(f"holdout: client {self.name!r} holds out no examples; give it some")
         if self.holdout is None or on == "train":
             return own
         return self.holdout if on == "holdout" else tuple(map(self.joined, own, self.holdout))
@@ -280,7 +282,7 @@ def _answers(due: Ask, ask: AskClients, wanted: int, attempts: int) -> tuple[tup
         if not left or (attempt and len(answers) >= wanted):
             break
         answers |= {name: value for name, value in ask(due, left).items() if name in left}
-        answers = dict(zip(*fitting(due, answers)))
+        answers = {name: answers[name] for name in fitting(due, answers)[0]}  # raw: NaN is replaced at the end
     return fitting(due, answers)
 
 
@@ -288,9 +290,10 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
     """Return the names of the M clients with valid answers, in the query's order, and the answers, float32 [M, *shape].
 
     A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it,
-    unless the request has the option `nonfinite="missing"`.
+    unless the request has the option `nonfinite="missing"`. Raise UserError if no gradient or update has P numbers.
     """
     rows: dict[Name, np.ndarray] = {}
+    shape = ""
     for name in due.clients:
         if name not in answers:
             continue
@@ -303,6 +306,11 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
             _log.warning("%s of client %r is %s, not of shape %s; ignored", due.kind, name, shape, list(due.shape))
             continue
         rows[name] = row
+    if shape and not rows and KINDS[due.kind].symbol == "P":
+        raise UserError(
+            f"{due.kind}: no answer is of shape {list(due.shape)}, and the last is {shape}; count only the weights "
+            "that clients train, without buffers such as batch statistics (`params`, or `trained` of SelectorStrategy)"
+        )
     if KINDS[due.kind].is_loss and due.options.get("nonfinite") != "missing":
         rows = dict(zip(rows, finite_losses(list(rows.values()), due.largest_known)))
     for name in [name for name, row in rows.items() if not np.isfinite(row).all()]:

@@ -27,9 +27,7 @@ from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Outcome, Selection, Strategy
 
-# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle. Files of earlier versions have no
-# digest and remain readable.
-
+# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle.
 
 ABOUT = "about"  # entry with the JSON
 DIGEST = "sha256"  # entry with the digest of all other entries
@@ -59,8 +57,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("an entry is compressed")
             entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-        digest = entries.pop(DIGEST, None)
-        if digest is not None and _array(digest).tobytes() != _digest(entries):
+        if _array(entries.pop(DIGEST)).tobytes() != _digest(entries):
             raise ValueError("the digest does not match")
         about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
         return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
@@ -403,9 +400,11 @@ class Selector:
             reachable = named if reachable is None else reachable & named
         count = self._terms.size.num_clients if reachable is None else int(reachable.sum())
         if count < self._terms.size.num_selected:
+            final = self._now.phase == "candidates" or self._now.answered
+            advice = "`load` a file saved before this round's first query" if final else "wait for more clients"
             raise UserError(
                 f"select: {count} of {self._terms.size.num_clients} clients are available, fewer than num_selected="
-                f"{self._terms.size.num_selected}; wait for more clients, or make a Selector with smaller cohorts"
+                f"{self._terms.size.num_selected}; {advice}, or make a Selector with smaller cohorts"
             )
         answer = self._hooks.select(now.state, now.info, now.round, reachable)
         self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))

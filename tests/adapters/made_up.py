@@ -32,15 +32,19 @@ class Line:
         if question.kind == "label_histogram":
             assert question.weights is None
             return np.bincount([self.num_examples % 3], minlength=3)
-        residuals = self.inputs @ question.weights["line"] - self.targets
+        return self.fact(question.kind, question.weights["line"])
+
+    def fact(self, kind, line):
+        residuals = self.inputs @ line - self.targets
         return {
             "loss": lambda: np.mean(residuals**2),
             "gradient": lambda: 2 * self.inputs.T @ residuals / len(residuals),
             "training_loss": lambda: 1.0,
             "seconds": lambda: 0.0,
-            "update": lambda: self.trained(question.weights["line"]) - question.weights["line"],
+            "update_norm": lambda: np.linalg.norm(self.trained(line) - line),
+            "update": lambda: self.trained(line) - line,
             "profile": lambda: self.inputs.mean(axis=0),
-        }[question.kind]()
+        }[kind]()
 
     def trained(self, line):
         for _ in range(20):
@@ -50,9 +54,7 @@ class Line:
     def train(self, order):
         self.asked.append(("train", order.round, order.probe, dict(order.config)))
         line = self.trained(order.weights["line"])
-        facts = {}
-        for kind, options in order.wanted.items():
-            facts[kind] = 1.0 if kind == "training_loss" else self.loss(order.weights, options)
+        facts = {kind: self.fact(kind, order.weights["line"]) for kind in order.wanted}
         losses = {name: self.loss(order.weights if "before" in name else {"line": line}) for name in order.losses}
         return Report({"line": line}, self.num_examples, facts, losses)
 
@@ -68,7 +70,7 @@ class FakeGrid(Grid):
         self.nodes = {first_node + place: client for place, client in enumerate(clients)}
         self.app = client_app(lambda context: self.nodes[context.node_id])
         self.hears = lambda node, message: True
-        self.sent = []
+        self.sent, self.timeouts = [], []
 
     def set_run(self, run):
         pass
@@ -94,6 +96,7 @@ class FakeGrid(Grid):
             node = message.metadata.dst_node_id
             message.metadata.__dict__["_message_id"] = f"message {place}"
             self.sent.append((message.metadata.message_type, self.nodes[node].name))
+            self.timeouts.append(timeout)
             hears = self.hears(node, message)
             if hears == "error":
                 replies.append(Message(Error(1, "it broke"), reply_to=message))

@@ -163,6 +163,7 @@ def test_what_fit_may_return():
         (lambda: ask(make(Mute), "training_loss"), "`fit` of client 'phone' returns no losses"),
         (lambda: ask(make(profile=None), "profile"), "profile: client 'phone' has no profile function"),
         (lambda: ask(make(num_classes=None), "label_histogram"), "num_classes: client 'phone' has no value"),
+        (lambda: ask(make(holdout=None), "loss", on="holdout"), "holdout: client 'phone' holds out no examples"),
         (lambda: ask(make(), "loss_change"), "does not support 'loss_change'"),
     ],
 )

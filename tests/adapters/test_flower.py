@@ -9,10 +9,12 @@ import pytest
 pytest.importorskip("flwr.serverapp.strategy", reason="Flower is not installed: pip install 'fedjax-sel[flower]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg, FedMedian, FedProx
 
 import fedjax_sel
 from fedjax_sel import UserError
-from fedjax_sel.adapters.flower import SelectorStrategy
+from fedjax_sel.adapters import rounds
+from fedjax_sel.adapters.flower import SelectorStrategy, messages
 from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, at_start
 from tests.adapters.made_up import FakeGrid, Line, N
 
@@ -103,6 +105,148 @@ def test_it_selects_as_a_selector_that_is_told_the_same():
         line = sum(clients[k].trained(line) * (size / total) for k, size in zip(names, sizes))
         plain.update()
     assert plain.bill() == strategy.selector.bill()
+
+
+def weights_of(monkeypatch, algo, grid, **others):
+    """Run a federation; return its model, and the cohorts with their weights."""
+    chosen, choose = [], rounds.choose
+    monkeypatch.setattr(rounds, "choose", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    _, _, result = run(algo, grid, **others)
+    return result.arrays["line"].numpy(), chosen
+
+
+@pytest.mark.parametrize("algo", ["ocs", "kvib", "osmd", "delta"])
+def test_weights_that_sum_to_one_only_on_average_are_used_as_they_are(monkeypatch, algo):
+    """Client 1 never reports, and its weight stays on the old model; that of client 5, a NaN, goes to the others."""
+    grid = FakeGrid([Line(number) for number in range(N)])
+    plain = grid.nodes[105].train
+    grid.nodes[105].train = lambda order: plain(order)._replace(weights={"line": np.full(2, np.nan)})
+    grid.hears = lambda node, message: message.metadata.message_type != "train" or node != 101
+    found, chosen = weights_of(monkeypatch, algo, grid)
+    line, clients = np.zeros(2), [Line(number) for number in range(N)]
+    for cohort, weights in chosen:
+        shares = {int(name): float(weight) for name, weight in zip(cohort, weights) if name != "1"}
+        finite = {name: weight for name, weight in shares.items() if name != 5}
+        if finite:
+            scale = sum(shares.values()) / sum(finite.values())
+            line = line + sum(scale * weight * (clients[name].trained(line) - line) for name, weight in finite.items())
+    np.testing.assert_allclose(found, line, rtol=1e-6)
+    assert any(abs(weights.sum() - 1) > 0.01 for _, weights in chosen)
+    assert {"1", "5"} <= {name for cohort, _ in chosen for name in cohort}
+
+
+@pytest.mark.parametrize("algo", ["clustered", "random[variant=md]"])
+def test_weights_that_sum_to_one_are_averaged_over_the_reports(monkeypatch, algo):
+    grid = FakeGrid([Line(number) for number in range(N)])
+    grid.hears = lambda node, message: message.metadata.message_type != "train" or node != 101
+    found, chosen = weights_of(monkeypatch, algo, grid)
+    line, clients = np.zeros(2), [Line(number) for number in range(N)]
+    for cohort, weights in chosen:
+        shares = {int(name): float(weight) for name, weight in zip(cohort, weights) if name != "1"}
+        total = sum(shares.values())
+        line = sum(weight / total * clients[name].trained(line) for name, weight in shares.items())
+    np.testing.assert_allclose(found, line, rtol=1e-6)
+    assert "1" in {name for cohort, _ in chosen for name in cohort}
+
+
+def test_only_trained_arrays_take_weights_that_do_not_sum_to_one(monkeypatch):
+    """Batch statistics are averaged: a variance beyond those of the clients could be negative."""
+    grid = FakeGrid([Line(number) for number in range(N)])
+    for client in grid.nodes.values():
+        plain = client.train
+
+        def train(order, plain=plain):
+            report = plain(order)
+            return report._replace(weights={**report.weights, "variance": np.full(1, 0.25)})
+
+        client.train = train
+    made_one = made("kvib", trained=["line"])
+    result = made_one.start(grid, ArrayRecord({"line": Array(np.zeros(2)), "variance": Array(np.ones(1))}))
+    np.testing.assert_allclose(result.arrays["variance"].numpy(), 0.25, rtol=1e-6)
+
+
+def test_other_aggregations_reject_weights_that_do_not_sum_to_one():
+    clipping = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 3)
+    for algo in ("ocs", "kvib", "osmd", "delta"):
+        for inner in (FedAdam(), FedMedian(), clipping):
+            words = rf"^inner: Flower's {type(inner).__name__} does not support the weights of '{algo}'"
+            with pytest.raises(UserError, match=words):
+                made(algo, inner=inner)
+        made(algo, inner=FedProx(proximal_mu=0.1))
+    run("clustered", inner=FedAdam(fraction_evaluate=0.0))
+
+    def select(key, state, info, round, available):
+        return Selection(jnp.arange(K, dtype=jnp.int32), jnp.full((K,), 0.5), jnp.ones((K,), bool))
+
+    plugin = Strategy("halves", lambda key, env: (), select)
+    run(plugin)
+    grid = FakeGrid([Line(number) for number in range(N)])
+    with pytest.raises(UserError, match="FedAdam does not support the weights of 'halves'"):
+        run(plugin, grid, inner=FedAdam(fraction_evaluate=0.0))
+    assert "train" not in [kind for kind, _ in grid.sent]
+
+
+class CountedGrid(FakeGrid):
+    calls = 0
+
+    def get_node_ids(self):
+        self.calls += 1
+        assert self.calls < 15, "Flower waits for a second node"
+        return super().get_node_ids()
+
+
+def test_a_federation_of_one():
+    strategy = SelectorStrategy("random", 1, 1, 2)
+    strategy.start(CountedGrid([Line(0)]), first())
+    assert strategy.cohorts == [("0",), ("0",)]
+
+
+def test_a_node_that_never_introduces_itself_delays_a_round_by_seconds():
+    grid = FakeGrid([Line(number) for number in range(N + 1)])
+    grid.hears = lambda node, message: node != 100 + N
+    strategy, _, _ = run("random", grid, wait_seconds=600.0)
+    assert strategy.selector.round == T
+    asked = [kind for kind, name in grid.sent].count("query.introduce")
+    assert asked == N + 1 + T  # it may still come
+    longest = max(seconds for (kind, _), seconds in zip(grid.sent, grid.timeouts) if kind == "query.introduce")
+    assert longest == messages.INTRODUCE_SECONDS < 60
+
+
+class SlowGrid(FakeGrid):
+    """Its nodes take half a minute to introduce themselves; `now` is the clock."""
+
+    now = 0.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+    def send_and_receive(self, messages, *, timeout):
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        self.sleep(min(timeout, 30.0))
+        return replies if timeout >= 30 else []
+
+
+def test_slow_nodes_are_given_longer(monkeypatch):
+    grid = SlowGrid([Line(number) for number in range(N)])
+    monkeypatch.setattr(messages, "time", grid)
+    assert len(messages.Nodes().wait(grid, lambda online: len(online) == N, 600.0, "8")) == N and grid.now < 120
+    grid.now = 0.0
+    with pytest.raises(UserError, match="0 of 8 required clients are available"):
+        messages.Nodes().wait(grid, lambda online: len(online) == N, 40.0, "8")
+    assert 40 <= grid.now < 41
+
+
+def test_buffers_among_the_trained_arrays_end_in_one_sentence():
+    """The answers hold parameters alone."""
+    grid = FakeGrid([Line(number) for number in range(N)])
+    arrays = ArrayRecord({"line": Array(np.zeros(2)), "running_mean": Array(np.zeros(3))})
+    for algo in ("divfl[variant=ideal]", ASKS_FOR_UPDATES):
+        words = r"^(gradient|update): no answer is of shape \[5\], and the last is of shape \[2\]; .*`trained` of"
+        with pytest.raises(UserError, match=words):
+            made(algo).start(grid, arrays)
 
 
 ASKS_FOR_UPDATES = fedjax_sel.strategies.make("random")._replace(requests=(Request("update", ALL, at_start()),))

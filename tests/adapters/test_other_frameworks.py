@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedjax_sel.adapters import rounds
 from tests.adapters import flare_minimum
 
 HOME = Path(__file__).parents[2]
@@ -37,12 +38,26 @@ def test_on_a_minimum_of_flare(monkeypatch, algo):
     in_flare(algo)
 
 
+@pytest.mark.parametrize("algo", ["ocs", "clustered"])
+def test_flare_uses_the_weights_of_a_strategy(monkeypatch, algo):
+    flare_minimum.put_in_place(monkeypatch)
+    chosen, choose = [], rounds.choose
+    monkeypatch.setattr(rounds, "choose", lambda *given: chosen.append(choose(*given)) or chosen[-1])
+    controller = controller_of(algo, num_params=2)
+    controller.run()
+    w = np.zeros(2)
+    for cohort, weights in chosen:
+        clients = {site: Site.trained(controller.sites[site], w) for site in cohort if site != "site-1"}
+        w = w + sum(float(share) * (clients[k] - w) for k, share in zip(cohort, weights) if k in clients)
+    np.testing.assert_allclose(controller.saved[-1].params["w"], w, rtol=1e-4)
+
+
 def test_on_flares_own_classes():
     pytest.importorskip("nvflare", reason="NVIDIA FLARE is not installed: pip install nvflare")
     in_flare("afl")
 
 
-def in_flare(algo):
+def controller_of(algo, **given):
     there = {}
     exec(compile(FLARE, "examples/nvflare_controller.py", "exec"), there)
     sites = {f"site-{place}": Site(place, there["FLModel"]) for place in range(N)}
@@ -51,7 +66,12 @@ def in_flare(algo):
         pass
 
     Controller.sites, Controller.first = sites, there["FLModel"](params={"w": np.zeros(2, np.float32)})
-    controller = Controller(algo, {name: len(site.targets) for name, site in sites.items()}, K, T)
+    return Controller(algo, {name: len(site.targets) for name, site in sites.items()}, K, T, **given)
+
+
+def in_flare(algo):
+    controller = controller_of(algo)
+    sites = controller.sites
     controller.run()
     np.testing.assert_allclose(controller.saved[-1].params["w"], [3, -1], atol=0.3)
     assert len(controller.saved) == len(controller.cohorts) == T
@@ -71,15 +91,20 @@ class Site:
         self.inputs, self.targets = np.stack([x, np.ones_like(x)], axis=1), 3 * x - 1 + 0.1 * rng.normal(size=x.size)
         self.silent, self.asked = place == 1, []
 
+    def trained(self, w):
+        for _ in range(60):
+            w = w - 0.02 * self.inputs.T @ (self.inputs @ w - self.targets) / len(self.targets)
+        return w
+
     def __call__(self, task, model):
         self.asked.append(task)
         w = np.array(model.params["w"], np.float64)
         loss = float(np.mean((self.inputs @ w - self.targets) ** 2))
         if task == "loss":
             return self.kind(params={"answer": loss})
+        if task == "update_norm":
+            return self.kind(params={"answer": np.linalg.norm(self.trained(w) - w)})
         assert task == "train"
         if self.silent:
             return None
-        for _ in range(60):
-            w = w - 0.02 * self.inputs.T @ (self.inputs @ w - self.targets) / len(self.targets)
-        return self.kind(params={"w": w}, meta={"facts": dict.fromkeys(model.meta["wanted"], loss)})
+        return self.kind(params={"w": self.trained(w)}, meta={"facts": dict.fromkeys(model.meta["wanted"], loss)})

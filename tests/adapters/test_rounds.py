@@ -94,6 +94,29 @@ def test_those_who_did_not_answer_are_asked_again_where_too_few_did():
     assert len(turns) == 1  # two are enough
 
 
+def test_nan_is_replaced_after_the_last_attempt():
+    turns = []
+
+    def ask(due, names):
+        turns.append(names)
+        return {"ann": np.nan} if len(turns) == 1 else {"bob": 4.0, "cid": 2.0}
+
+    selector = make("pow_d[num_candidates=6]")
+    cohort, _ = rounds.choose(selector, None, ask)
+    assert len(turns) == 2 and "ann" not in turns[1]
+    assert set(cohort) <= {"ann", "bob"}
+    np.testing.assert_array_equal(selector._now.info.loss.value[0, :3], [4.0, 4.0, 2.0])
+
+
+def test_where_no_answer_has_the_models_length_the_server_says_so():
+    due = Ask("gradient", "all", NAMES, {}, (5,), True)
+    assert rounds.fitting(due, {"ann": np.zeros(3), "bob": np.zeros(5)})[0] == ("bob",)
+    assert rounds.fitting(due, {})[0] == ()
+    with pytest.raises(UserError, match=r"gradient: no answer is of shape \[5\], and the last is of shape \[3\]"):
+        rounds.fitting(due, {"ann": np.zeros(3), "bob": np.zeros(3)})
+    assert rounds.fitting(due._replace(kind="profile"), {"ann": np.zeros(3)})[0] == ()
+
+
 def test_a_round_is_closed_with_what_came():
     selector = make("gpfl", num_params=3)
     metrics = ({"accuracy": 0.1, "loss": 2.0, "correct": 1}, {"accuracy": 0.2, "loss": 1.0, "correct": 2})

@@ -11,6 +11,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
+from fedjax_sel.selector import selector as storage
 from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, always
 
 N, K, T = 6, 2, 4
@@ -156,12 +157,30 @@ def test_edited_arrays_are_refused(tmp_path):
                 make().load(path)
 
 
-def test_a_file_of_an_earlier_version_is_read(tmp_path):
-    path, selector = tmp_path / "selector.npz", make()
+def test_a_file_without_a_digest_is_refused(tmp_path):
+    path = tmp_path / "selector.npz"
     entries = saved(path)
     np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
+    with pytest.raises(UserError, match="not an intact Selector file"):
+        make().load(path)
+
+
+def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
+    path, selector = tmp_path / "selector.npz", make()
+    selector.save(path)
+    few = [("phone", k) for k in range(4)]
+    (ask,) = selector.asks(few)
+    with pytest.raises(UserError, match="is due"):
+        selector.select()
+    selector.tell("loss", ask.clients, np.ones(len(ask.clients)))
+    with pytest.raises(
+        UserError, match=r"1 of 6 clients .* num_selected=2; `load` a file saved before this round's first query, or"
+    ):
+        selector.select(few[:1])
     selector.load(path)
-    assert selector.round == 1 and selector.bill() == (again := make(), again.load(path))[0].bill()
+    (ask,) = selector.asks()  # all clients now
+    selector.tell("loss", ask.clients, np.ones(4))
+    assert len(selector.select()[0]) == K
 
 
 @pytest.mark.slow
@@ -178,10 +197,13 @@ def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
     path = tmp_path / "selector.npz"
     saved(path)
     with zipfile.ZipFile(path) as archive:
-        entries = {name: archive.read(name) for name in archive.namelist() if "sha256" not in name}
+        entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
+    del entries[storage.DIGEST]
+    entries = {name: entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }") for name, entry in entries.items()}
+    entries[storage.DIGEST] = storage._entry(np.frombuffer(storage._digest(entries), np.uint8))
     with zipfile.ZipFile(path, "w") as archive:
         for name, entry in entries.items():
-            archive.writestr(name, entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }"))
+            archive.writestr(f"{name}.npy", entry)
     with pytest.raises(UserError, match="not an intact Selector file"):
         make().load(path)
 

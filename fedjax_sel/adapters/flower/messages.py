@@ -120,6 +120,7 @@ def _options(own: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 # Flower assigns the node IDs, and assigns new ones after a restart. Client names are permanent.
 
 POLL_SECONDS = 0.2
+INTRODUCE_SECONDS = 10.0  # a node that never answers delays a round by this time; Flower pulls replies every 3 s
 
 _log = logging.getLogger(__name__)
 
@@ -152,9 +153,11 @@ class Nodes:
 
     def wait(self, grid: Grid, enough: Callable[[dict[str, int]], bool], seconds: float, wanted: str) -> dict[str, int]:
         """Wait at most `seconds` until the node IDs by name are `enough`; `wanted` is for the message."""
-        end = time.monotonic() + seconds
-        while not enough(online := self.online(grid, max(POLL_SECONDS, end - time.monotonic()))):
-            if time.monotonic() >= end:
+        start, waited, poll = time.monotonic(), 0.0, INTRODUCE_SECONDS
+        while not enough(online := self.online(grid, max(POLL_SECONDS, min(poll, seconds - waited)))):
+            waited = time.monotonic() - start
+            poll = max(INTRODUCE_SECONDS, waited)  # longer each time, because an answer after its poll is lost
+            if waited >= seconds:
                 raise UserError(
                     f"{len(online)} of {wanted} required clients are available; start more clients, or set "
                     f"wait_seconds above {seconds:g}"

@@ -31,6 +31,7 @@ from fedjax_sel.strategies.facts import KINDS, SERVER
 # determines the round. It is written last, when the model of that round is already on disk.
 
 CLIENTS, SELECTOR = "clients.json", "selector.npz"
+ON_AVERAGE = ("delta", "kvib", "ocs", "osmd")  # strategies whose aggregation weights sum to one only on average
 
 
 def make(folder: Path) -> None:
@@ -278,7 +279,8 @@ class SelectorStrategy(Strategy):
             num_selected: cohort size, K.
             num_rounds: number of rounds, T.
             inner: Flower strategy that aggregates and evaluates; None: FedAvg without client evaluation. Its client
-                sampling is ignored. Its internal state, such as FedAdam's moments, is not saved in `folder`.
+                sampling is ignored. Its internal state, such as FedAdam's moments, is not saved in `folder`. Strategies
+                with weights that sum to one only on average (delta, kvib, ocs, osmd) require FedAvg's aggregation.
             profile_size: number of floats per profile, Q; required if the strategy reads profiles.
             num_classes: number of classes, C; required if the strategy reads label histograms.
             seed: seed of all random draws.
@@ -298,7 +300,8 @@ class SelectorStrategy(Strategy):
         Raises:
             UserError: an argument is invalid, or an argument that the strategy needs is missing.
         """
-        self.inner = FedAvg(fraction_evaluate=0.0) if inner is None else inner
+        # By default, FedAvg waits for two nodes.
+        self.inner = inner or FedAvg(fraction_evaluate=0.0, min_train_nodes=1, min_available_nodes=1)
         self.cohorts: list[tuple[str, ...]] = []
         self._strategy = strategy
         self._name = strategy if isinstance(strategy, str) else strategy.name
@@ -322,6 +325,8 @@ class SelectorStrategy(Strategy):
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"
             )
+        self._on_average = made.strategy.name in ON_AVERAGE
+        self._check_inner()
 
     def start(
         self,
@@ -380,7 +385,7 @@ class SelectorStrategy(Strategy):
             self._restore(grid, arrays)
         selector, (_, wanted, _) = self.selector, self._size
         self._weights = messages.arrays(arrays)
-        if self._reads_metrics() and self._evaluation is None:
+        if "metrics" in selector.reads and self._evaluation is None:
             self._evaluation = self._server_metrics(arrays)
         assert self._nodes is not None
         select_eligible = self._eligible or (lambda _, names: names)
@@ -395,6 +400,8 @@ class SelectorStrategy(Strategy):
         cohort, weights = rounds.choose(selector, eligible(online), ask, self._attempts)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
+        self._on_average |= bool(self._shares) and abs(sum(self._shares.values()) - 1) > 1e-5  # plug-ins
+        self._check_inner()
         cohort_facts = {ask.kind: ask.options for ask in selector.asks()}
         content = messages.order(inner_content(), selector.round, cohort_facts, self._losses())
         self._sent = time.time()
@@ -415,9 +422,13 @@ class SelectorStrategy(Strategy):
         good = [for_inner(received[name], self.inner, self._shares.get(name)) for name in finite(valid)]
         new, metrics = self.inner.aggregate_train(self.selector.round + 1, good)
         after = self._weights if new is None else messages.arrays(new)
+        if self._on_average and new is not None:  # as in the simulator, the old model keeps the weight of lost reports
+            total, old = sum(self._shares[name] for name in valid), self._weights
+            after |= {name: old[name] + total * (after[name] - old[name]) for name in trained}
+            new = messages.record(after)
         step = {name: after[name] - self._weights[name] for name in trained}
         server_metrics = None
-        if self._reads_metrics():
+        if "metrics" in self.selector.reads:
             assert self._evaluation is not None
             server_metrics = (self._evaluation, self._evaluation if new is None else self._server_metrics(new))
             self._evaluation = server_metrics[1]
@@ -523,6 +534,13 @@ class SelectorStrategy(Strategy):
             raise UserError("inner: this Flower strategy trains no client; use one with fraction_train above 0")
         return sent[0].content
 
+    def _check_inner(self) -> None:
+        if self._on_average and type(self.inner).aggregate_train is not FedAvg.aggregate_train:
+            raise UserError(
+                f"inner: Flower's {type(self.inner).__name__} does not support the weights of {self._name!r}, which "
+                "sum to one only on average; use FedAvg"
+            )
+
     def _losses(self) -> tuple[str, ...]:
         return tuple(name for name in self.selector.reads if name.startswith("losses"))
 
@@ -532,9 +550,6 @@ class SelectorStrategy(Strategy):
         if missing := [name for name in self._trained if name not in self._weights]:
             raise UserError(f"trained: the model has no array {missing[0]!r}; it has {', '.join(self._weights)}")
         return [name for name in self._weights if name in self._trained]
-
-    def _reads_metrics(self) -> bool:
-        return "metrics" in self.selector.reads
 
     def _server_metrics(self, arrays: ArrayRecord) -> Mapping[str, float]:
         assert self._evaluate is not None

@@ -63,7 +63,7 @@ class Log:
                 for name, value in config.flat().items()
             }
             self._identity = self.begin(plain, note.get("run"))
-            written = note.get("rounds", rounds) if note else 0  # notes of older versions have no `rounds`
+            written = note.get("rounds", 0)
             self._written = written if isinstance(written, int) and not self.rewrites else 0
             self._write_note()
         except OSError as error:
@@ -98,8 +98,8 @@ class Log:
             self._is_open = False
             self.finish(finished)
 
-    def begin(self, config: dict[str, Any], before: str | None) -> str | None:
-        """Open a tool run, or continue the one with the ID `before`; return its ID, None if the tool has no IDs."""
+    def begin(self, config: dict[str, Any], before: str | None) -> str:
+        """Open a tool run, or continue the one with the ID `before`; return its ID."""
         raise NotImplementedError
 
     def write(self, found: list[Step]) -> None:
@@ -204,11 +204,12 @@ class TensorBoard(Log):
     tool, package = "tensorboard", "tensorboardX"
     rewrites = True  # a killed process may have lost buffered events
 
-    def begin(self, config: dict[str, Any], before: str | None) -> None:
+    def begin(self, config: dict[str, Any], before: str | None) -> str:
         """Open an event file; a resumed run replaces its earlier files and starts again at its first round."""
         purge = {} if before is None else {"purge_step": 0}
         self._writer = self._module.SummaryWriter(str(self.folder), **purge)
         self._writer.add_text("configuration", "\n".join(f"    {key}: {value}" for key, value in config.items()))
+        return self.tool
 
     def write(self, found: list[Step]) -> None:
         """Log rounds."""

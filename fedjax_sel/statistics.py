@@ -258,13 +258,6 @@ def restricted_mean(amounts: ArrayLike, horizon: float) -> np.ndarray:
     return restricted(amounts, horizon).mean(axis=-1)
 
 
-def restricted_mean_interval(
-    amounts: ArrayLike, horizon: float, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Return the interval of `mean_interval` for a restricted mean; arguments as for `restricted`."""
-    return mean_interval(restricted(amounts, horizon), level, resamples, seed)
-
-
 ALPHA = 0.05
 BETTER, WORSE, NOT_SIGNIFICANT, TOO_FEW_SEEDS = "better", "worse", "not significant", "too few seeds"
 
@@ -383,5 +376,5 @@ def compare(
 __all__ = [
     "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Holm", "Interval", "compare", "holm",
     "interquartile_mean", "interquartile_mean_interval", "least_pairs", "mean_interval", "performance_profile",
-    "ratio_interval", "restricted", "restricted_mean", "restricted_mean_interval", "share_arrived", "sign_flip_test",
+    "ratio_interval", "restricted", "restricted_mean", "share_arrived", "sign_flip_test",
 ]  # fmt: skip

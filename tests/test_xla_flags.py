@@ -12,7 +12,8 @@ import fedjax_sel
 from fedjax_sel import devices
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.runs import experiment
+from fedjax_sel.experiment import experiment_of
+from fedjax_sel.runs import experiment, sweep
 
 REPOSITORY = Path(__file__).parents[1]
 KNOWN, UNKNOWN = "--xla_backend_optimization_level=0", "--xla_no_such_flag=true"
@@ -41,6 +42,17 @@ def test_deterministic_sets_what_is_known(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", KNOWN)
     devices.be_deterministic()
     assert os.environ["XLA_FLAGS"] == f"{KNOWN} {devices.DETERMINISTIC}"
+
+
+def test_a_comparison_sets_it_before_jax_starts(monkeypatch):
+    done = []
+    monkeypatch.setattr(devices, "be_deterministic", lambda: done.append("flags"))
+    monkeypatch.setattr(devices, "use_every_core", lambda: done.append("JAX"))
+    monkeypatch.setattr(sweep, "check_alone", lambda experiment: 1 / 0)
+    config = fedjax_sel.preset("quickstart").replace(deterministic=True)
+    with pytest.raises(ZeroDivisionError):
+        sweep.check([sweep.Job("quickstart", "random", experiment_of(config))])
+    assert done == ["flags", "JAX"]
 
 
 def test_deterministic_comes_too_late_once_a_gpu_is_started(monkeypatch):

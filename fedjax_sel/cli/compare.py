@@ -160,7 +160,7 @@ def _print(found: "ComparisonResult") -> None:
         about = f"{verdict.measure}: mean of the last {metrics.LAST_ROUNDS} rounds."
         console.print(f"\n{' '.join([about, *comparison.at_equal_budgets(rows, results)])}\n")
     folder = shlex.quote(str(found.out))
-    print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, PNGs)")
+    print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, pictures)")
     print(f"Report: fedjax-sel report {folder} --html {shlex.quote(str(found.out / 'report.html'))}")
     if more:
         print(f"Next: the same command with --seeds {more} and another --out")

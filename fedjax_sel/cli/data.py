@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
+from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,6 +118,13 @@ def main(arguments: Sequence[str]) -> int:
         config = config.replace(num_selected=config.partition.num_clients)
     validate(config)
     command_line.reject_ineffective(flags, [config])
+    available = config.selection.available
+    for name, has_effect, needed in (
+        ("rounds", available != "1" or flags.save_availability, "--available or --save-availability"),
+        ("timing", available == "speed", "--available speed"),
+    ):
+        if name in vars(flags) and not has_effect:
+            raise UserError(f"--{name}: has no effect without {needed}; add that, or remove --{name}")
     _preview(config, flags)
     return 0
 

@@ -82,10 +82,13 @@ def _check(parsed: argparse.Namespace) -> None:
             if getattr(parsed, flag):
                 raise UserError(f"--{flag}: has no effect without --html; add that, or remove --{flag}")
         return
-    if parsed.html.is_dir():
+    is_run = (parsed.html / "config.json").exists()
+    if parsed.html.is_dir() and not is_run:
         raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {parsed.html / PAGE}")
-    if (parsed.html / "config.json").exists() or parsed.html.suffix.lower() not in PAGES:
+    if is_run or parsed.html.suffix.lower() not in PAGES:
         raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
+    if parsed.out is None and parsed.style != "screen":
+        raise UserError("--style: has no effect on the page; add --out, or remove --style")
     if parsed.watch and parsed.out is not None:
         raise UserError("--out: --watch writes only the page; remove --out or --watch")
 

@@ -28,12 +28,14 @@ def main(arguments: Sequence[str]) -> int:
     from fedjax_sel import devices, strategies, testing  # imports JAX, which --help does not need
 
     devices.check_that_jax_starts()
-    if flags.rounds < 1:
-        raise UserError(f"--rounds: {flags.rounds} is below 1; give a positive integer")
     values = dict(config.convert("algo_args", flags.algo_args))
     strategies.make(flags.algo, **values)  # bad input is a UserError, not a failed check
     make = functools.partial(strategies.make, flags.algo, **values)
-    report = testing.examine(make, rounds=flags.rounds, run=not flags.no_run)
+    sizes = {"num_clients": flags.num_clients, "num_selected": flags.num_selected, "rounds": flags.rounds}
+    try:
+        report = testing.examine(make, **sizes, run=not flags.no_run)
+    except ValueError as error:
+        raise UserError(f"--{str(error).replace('_', '-', 1)}") from error
     print(report)
     return 1 if report.failed else 0
 
@@ -45,7 +47,11 @@ def make_parser() -> Parser:
     what.add_argument("algo", metavar="ALGO", help="mypackage.module:factory, or a name of fedjax-sel list strategies")
     about = "the strategy's parameters (default: its own)"
     what.add_argument("--algo-args", nargs="*", metavar="KEY=VALUE", default=[], help=about)
-    how = parser.add_argument_group("duration")
+    how = parser.add_argument_group("size")
+    about = "number of clients in the checks (default: 12)"
+    how.add_argument("--num-clients", type=int, default=12, metavar="N", help=about)
+    about = "clients selected per round, below --num-clients (default: 3)"
+    how.add_argument("--num-selected", type=int, default=3, metavar="K", help=about)
     about = "simulated rounds per check; must cover all phases of the strategy (default: 8)"
     how.add_argument("--rounds", type=int, default=8, metavar="N", help=about)
     how.add_argument("--no-run", action="store_true", help="skip the short training run")

@@ -80,6 +80,8 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
                 plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
             _print_result(finished)
             print(f"This run is already finished in {out}; give another --out to run it again.")
+            if log:
+                print("--log has no effect on a finished run.")
             for edited in resume.edited_plugins(out, config):
                 print(f"{edited}: these results are from the earlier code.")
         return 0

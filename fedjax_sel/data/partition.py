@@ -207,20 +207,17 @@ def dirichlet_qp(
     *,
     alpha: float = 0.2,
     min_size: int = 5,
-    rounding: str = "largest-remainder",
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
     The labels split `alpha` by frequency: 0.2 gives 0.02 per label for ten equally frequent labels. Each client has at
-    least `min_size` examples. The `rounding` ``largest-remainder`` gives examples left by rounding to the largest
-    remainders, so no client receives a label of which it has no share. ``scatter`` gives them to random clients, as the
-    reference code does.
+    least `min_size` examples. Examples left by rounding go to the largest remainders, so no client receives a label of
+    which it has no share; the reference code gives them to random clients.
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
     alpha = positive_number("alpha", alpha)
     min_size = whole_number("min_size", min_size, 0)
-    one_of("rounding of scheme 'dirichlet_qp'", rounding, ("largest-remainder", "scatter"))
     if min_size * num_clients > len(labels):
         raise UserError(
             f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} training "
@@ -242,7 +239,7 @@ def dirichlet_qp(
     # Shares of single-label clients differ only in their last bits, which depend on the machine. Rounding makes these
     # ties exact, so that all machines break them by client ID.
     shares = np.round(shares * (totals / shares.sum(axis=0)), 6)
-    counts = _rounded(rng, shares, totals.astype(np.int64), rounding)
+    counts = _rounded(shares, totals.astype(np.int64))
     return deal(_with_floor(counts, shares, min_size), label_pools)
 
 
@@ -295,14 +292,11 @@ def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows
     return rows / rows.sum(axis=1, keepdims=True)
 
 
-def _rounded(rng: np.random.Generator, shares: np.ndarray, totals: np.ndarray, rounding: str) -> np.ndarray:
+def _rounded(shares: np.ndarray, totals: np.ndarray) -> np.ndarray:
     counts = np.floor(shares).astype(np.int64)
     for label, left_over in enumerate(totals - counts.sum(axis=0)):
-        if rounding == "scatter":
-            counts[:, label] += np.bincount(rng.integers(len(counts), size=left_over), minlength=len(counts))
-        else:
-            remainders = shares[:, label] - counts[:, label]
-            counts[np.argsort(-remainders, kind="stable")[:left_over], label] += 1
+        remainders = shares[:, label] - counts[:, label]
+        counts[np.argsort(-remainders, kind="stable")[:left_over], label] += 1
     return counts
 
 

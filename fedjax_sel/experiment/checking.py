@@ -95,12 +95,6 @@ def build_optimizers(training: TrainingConfig, federated: FederatedOptimizer | N
     return Optimizers(federated, _client(training), _server(training, federated))
 
 
-def keeps_client_states(training: TrainingConfig) -> bool:
-    """Return whether a client's own optimizer keeps its state between the rounds in which the client trains."""
-    has_state = training.momentum > 0 or training.client_optimizer != SGD
-    return has_state and training.momentum_buffer == "persistent"
-
-
 def _client(training: TrainingConfig) -> optax.GradientTransformation:
     name, arguments = training.client_optimizer, dict(training.client_optimizer_args)
     if name == SGD:

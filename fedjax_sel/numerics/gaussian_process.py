@@ -158,12 +158,6 @@ def optimal_embeddings(second_moment: jax.Array, dimension: int, noise: float | 
     return jnp.pad(rows, ((0, dimension - count), (0, 0)))
 
 
-def covariance(embeddings: jax.Array, noise: float | jax.Array) -> jax.Array:
-    """Return Sigma = X^T X + noise^2 I, [N, N], for embeddings X, [d, N]."""
-    embeddings = jnp.asarray(embeddings)
-    return _dot(embeddings.T, embeddings) + noise**2 * jnp.eye(embeddings.shape[1], dtype=embeddings.dtype)
-
-
 def posterior(
     mean: jax.Array, covariance: jax.Array, index: int | jax.Array, value: float | jax.Array
 ) -> tuple[jax.Array, jax.Array]:
@@ -184,34 +178,13 @@ def posterior(
     return mean, covariance - column[:, None] * column / variance
 
 
-def log_likelihood(
-    embeddings: jax.Array, residuals: jax.Array, weights: jax.Array, noise: float | jax.Array
-) -> jax.Array:
-    """Return the weighted log-likelihood of loss changes, sum_s g_s log N(r_s; 0, Sigma), in O(N d^2 + S N d).
-
-    In float32 a quadratic form has an error of about 6e-8 |r|^2 / noise^2; use float64 to compare likelihoods.
-
-    Args:
-        embeddings: X, [d, N].
-        residuals: loss changes minus their mean, [S, N].
-        weights: sample weights g_s, [S].
-        noise: standard deviation of the noise.
-    """
-    embeddings, residuals = jnp.asarray(embeddings), jnp.asarray(residuals)
-    dimension, num_clients = embeddings.shape
-    inverse = _inverse_factor(embeddings, noise)
-    explained = jnp.sum(_dot(inverse, _dot(embeddings, residuals.T)) ** 2, axis=0)  # |L^-1 X r_s|^2, [S]
-    quadratic = (jnp.sum(residuals**2, axis=1) - explained) / noise**2
-    log_determinant = 2 * (num_clients - dimension) * jnp.log(noise) - 2 * jnp.sum(jnp.log(jnp.diagonal(inverse)))
-    return -0.5 * jnp.sum(weights * (quadratic + log_determinant + num_clients * jnp.log(2 * jnp.pi)))
-
-
 def log_likelihood_gradient(
     embeddings: jax.Array, residuals: jax.Array, weights: jax.Array, noise: float | jax.Array
 ) -> jax.Array:
-    """Return the gradient [d, N] of `log_likelihood` with respect to X; arguments as there.
+    """Return the gradient [d, N] of the log-likelihood sum_s g_s log N(r_s; 0, Sigma) with respect to X.
 
-    It is X (Sigma^-1 A Sigma^-1 - W Sigma^-1) with A = sum g_s r_s r_s^T and W = sum g_s.
+    It is X (Sigma^-1 A Sigma^-1 - W Sigma^-1) with A = sum g_s r_s r_s^T and W = sum g_s. Arguments as for
+    `fit_embeddings`.
     """
     inverse = _inverse_factor(embeddings, noise)
     smoother = _dot(inverse.T, _dot(inverse, embeddings))  # M^-1 X = X Sigma^-1, [d, N]

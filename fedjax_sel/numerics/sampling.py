@@ -104,20 +104,18 @@ def random_words(key: jax.Array, num_items: int) -> tuple[jax.Array, ...]:
     return jax.random.bits(key_high, (num_items,)), jax.random.bits(key_low, (num_items,))
 
 
-def top_k(key: jax.Array | None, scores: jax.Array, k: int) -> jax.Array:
+def top_k(key: jax.Array, scores: jax.Array, k: int) -> jax.Array:
     """Return the indices, int32 [k], of the k largest scores, largest first.
 
-    Ties are in random order, or in index order without a key. `lax.top_k` alone returns the lowest indices among ties:
-    with clients sorted by label, a single class.
+    Ties are in random order. `lax.top_k` alone returns the lowest indices among ties: with clients sorted by label, a
+    single class.
 
     Args:
-        key: random key, consumed; None for index order.
+        key: random key, consumed.
         scores: scores, float32 [N]; items with -inf come last.
         k: number of items.
     """
     num_items = scores.shape[0]
-    if key is None:
-        return lax.top_k(scores, k)[1].astype(jnp.int32)
     if num_items > SORTED:
         return first((descending(scores), *random_words(key, num_items)), k)
     scores = jnp.where(scores == 0, 0.0, scores)  # XLA orders -0 before 0

@@ -129,8 +129,8 @@ def has_saved_nothing(path: Path) -> bool:
 
 def is_worth_keeping(path: Path) -> bool:
     """Return whether a folder has saved rounds, or unsaved ones that took longer than SECONDS_TO_LOSE."""
-    newest = checkpoint.newest(path) or {}  # without a configuration in it, the run counts as finished
-    unfinished = "config" in newest and newest["rounds"] < Config.from_json(newest["config"]).run.rounds
+    newest = checkpoint.newest(path)
+    unfinished = newest is not None and newest["rounds"] < Config.from_json(newest["config"]).run.rounds
     if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and not unfinished):
         return True
     try:
@@ -144,17 +144,12 @@ def is_worth_keeping(path: Path) -> bool:
 def stored_config(path: Path) -> Config:
     """Return a run's configuration from `config.json`, or from the newest manifest if that file is lost or changed."""
     own, newest = _own_config(path), checkpoint.newest(path)
-    if newest is not None and "config" in newest:
+    if newest is not None:
         written = Config.from_json(newest["config"])
         if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < newest["rounds"]:
             return written
     if own is not None:
         return own
-    if newest is not None:
-        raise UserError(
-            f"{path}: {CONFIG} is lost or damaged, and the checkpoints of this earlier version have no copy; "
-            "restore the file, or give another folder"
-        )
     raise UserError(f"{path} has no readable run; give another folder")
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, jax_settings, plugins
+from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import DamagedRunError, UserError
 from fedjax_sel.experiment.checking import server_validation
@@ -62,7 +62,6 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
             "layout": {"mesh": list(laid_out.plan.mesh.devices.shape), "seeds_at_once": laid_out.seeds_at_once},
             **jax_settings.recorded(),
         },
-        "chunk": problem.config.run.chunk,
         "plugins": _plugins(problem.config),
     }
 
@@ -72,15 +71,12 @@ def _plugins(config: Config) -> dict[str, plugins.Sources]:
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
-    """Return one sentence for each plug-in that was edited since the newest checkpoint, intact or not, in a folder."""
-    for place in checkpoint.list_all(out / run_files.CHECKPOINTS)[:1]:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            before = files.read_json(place / checkpoint.MANIFEST).get("plugins", {})
-            for name in before:
-                with contextlib.suppress(UserError):  # a result can be read without its plug-ins
-                    plugins.Registry("--algo", object).factory(name)
-            return plugins.edited(before, _plugins(config))
-    return []
+    """Return one sentence for each plug-in that was edited since the newest manifest in a folder."""
+    before = (checkpoint.newest(out) or {}).get("plugins", {})
+    for name in before:
+        with contextlib.suppress(UserError):  # a result can be read without its plug-ins
+            plugins.Registry("--algo", object).factory(name)
+    return plugins.edited(before, _plugins(config))
 
 
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
@@ -144,9 +140,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
 
 def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
     manifest, arrays = checkpoint.read(place)
-    for name, meaning in (("fingerprint", "configuration"), ("chunk", "chunk length")):
-        if manifest[name] != ours[name]:
-            raise DamagedError(f"it has a different {meaning}")
+    if manifest["fingerprint"] != ours["fingerprint"]:
+        raise DamagedError("it has a different configuration")
     folder.reject_other_digests(out, manifest["data"], ours["data"])
     # Intact weights of other shapes: the configuration identifies a model by its name alone.
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}

@@ -106,10 +106,8 @@ class Result:
 
     def weights_of(self, seed: int) -> Weights:
         """Return the final weights of one of the `seeds`, in the form that `model.apply` expects."""
-        if self.weights is None or seed not in self.seeds:
-            raise UserError(
-                f"weights_of({seed}): no weights; the seeds with weights are {', '.join(map(str, self.seeds))}"
-            )
+        if self.params is not None and seed not in self.seeds:
+            raise UserError(f"weights_of({seed}): choose from the seeds {', '.join(map(str, self.seeds))}")
         place = self.seeds.index(seed)
         return jax.tree.map(lambda leaf: leaf[place], self.weights)
 

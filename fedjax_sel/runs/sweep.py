@@ -168,6 +168,8 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     If one strategy needs data on the server, the server keeps the same share in all jobs under equal conditions.
     Otherwise their partitions would differ.
     """
+    if any(job.config.run.deterministic for job in jobs):
+        devices.be_deterministic()  # before JAX starts
     devices.use_every_core()
     for job in jobs:
         if job.config.run.distributed:

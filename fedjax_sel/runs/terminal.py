@@ -164,7 +164,7 @@ class Reporter:
             speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
             count, self._compiling = done - self._first, now - self._started
             rounds = "the first round" if count == 1 else f"the first {count} rounds"
-            if self._notebook is None:
+            if self._notebook is None and count:
                 self.say(f"{rounds} took {now - self._started:.1f} s, including data loading and compilation")
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)

@@ -13,7 +13,7 @@ from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment, checking
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
 from fedjax_sel.simulation.state import BYTES_PER_FLOAT, HostStore, Plan
@@ -129,7 +129,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         server=chosen.server,
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
-        keep_client_optimizers=checking.keeps_client_states(training),
+        keep_client_optimizers=config.has_effect("momentum_buffer") and training.momentum_buffer == "persistent",
         store=None,
         available=config.selection.available_share,
         report_failure_rate=config.selection.report_failure_rate,

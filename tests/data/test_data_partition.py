@@ -24,7 +24,6 @@ CASES = [
     ("shards", {}),
     ("shards", {"shards_per_client": 3}),
     *[("dirichlet_qp", {"alpha": alpha}) for alpha in (0.05, 0.2, 1.0, 100.0)],
-    ("dirichlet_qp", {"rounding": "scatter"}),
     *[("skewness", {"skewness": xi}) for xi in (1, 0.8, 0.5, "H")],
     *[("dirichlet", {"alpha": alpha, "form": "hsu"}) for alpha in (0.001, 0.1, 10.0)],
     ("dirichlet", {"alpha": 0.5, "form": "yurochkin"}),
@@ -188,23 +187,19 @@ def test_alpha_is_spread_over_the_labels():
 
 def test_the_floor_holds_after_rounding_too():
     for seed in range(5):
-        for rounding in ("largest-remainder", "scatter"):
-            parts = partition.make("dirichlet_qp", EVEN, 1000, seed, min_size=5, rounding=rounding)
-            assert parts.sizes.min() >= 5 and parts.sizes.sum() == 6000
+        parts = partition.make("dirichlet_qp", EVEN, 1000, seed, min_size=5)
+        assert parts.sizes.min() >= 5 and parts.sizes.sum() == 6000
     assert partition.make("dirichlet_qp", EVEN, 100, 0, min_size=40).sizes.min() >= 40
 
 
-def test_largest_remainders_follow_the_programme_and_scattering_does_not():
+def test_largest_remainders_follow_the_program():
     rng = np.random.default_rng(0)
     shares = rng.dirichlet(np.full(4, 0.1), 30) * rng.uniform(5, 50, (30, 1))
     totals = np.rint(shares.sum(axis=0)).astype(int)
     shares *= totals / shares.sum(axis=0)
-    exact = partition._rounded(rng, shares, totals, "largest-remainder")
-    scattered = partition._rounded(rng, shares, totals, "scatter")
+    exact = partition._rounded(shares, totals)
     np.testing.assert_array_equal(exact.sum(axis=0), totals)
-    np.testing.assert_array_equal(scattered.sum(axis=0), totals)
     assert np.abs(exact - shares).max() < 1 and (exact[shares < 1e-9] == 0).all()
-    assert ((scattered > 0) & (shares < 1e-9)).any()
 
 
 def test_last_bits_decide_nothing(monkeypatch):
@@ -482,3 +477,12 @@ def test_the_preview_refuses_in_one_sentence(tmp_path):
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "--num-clients" in done.stderr
     assert "Traceback" in preview(tmp_path, "--num-clients", "0", "--debug").stderr
+
+
+@pytest.mark.parametrize(
+    "flags,words",
+    [(["--rounds", "7"], "--rounds: has no effect without --available"),
+     (["--timing", "tiers", "--available", "0.5"], "--timing: has no effect without --available speed")],
+)  # fmt: skip
+def test_the_preview_names_a_flag_without_effect(capsys, flags, words):
+    assert command_line.guarded(data.main, flags) == 2 and words in capsys.readouterr().err

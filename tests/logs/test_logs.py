@@ -91,6 +91,22 @@ def test_tensorboards_files_of_a_killed_process_are_written_anew(tmp_path):
     assert list(curves["gemd/seed_3"].values()) == [pytest.approx(one) for one in result.gemd[0]]
 
 
+def test_a_resumed_run_replaces_tensorboards_earlier_rounds(tmp_path, monkeypatch):
+    opened = []
+
+    class Writer(types.SimpleNamespace):
+        def __init__(self, folder, **options):
+            opened.append(options)
+            super().__init__(add_text=lambda *_: None, add_scalar=lambda *_: None, close=lambda: None)
+
+    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
+    for rounds in (0, 2):
+        (log,) = logs.make(["tensorboard"], tmp_path)
+        log.start(SMALL, rounds)
+        log.end(types.SimpleNamespace(finished=False))
+    assert opened == [{}, {"purge_step": 0}]
+
+
 class StopOnce:
     def chunk(self, rounds, first):
         return first == 0

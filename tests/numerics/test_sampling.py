@@ -67,7 +67,6 @@ def test_equal_scores_are_ranked_at_random_and_larger_ones_first():
     assert (picked[:, 0] == 1).all()
     assert stats.chisquare(np.bincount(picked[:, 1], minlength=5)[[0, 2, 3]]).pvalue > 1e-4
     assert np.bincount(picked[:, 1], minlength=5)[4] == 0
-    np.testing.assert_array_equal(sampling.top_k(None, scores, 3), [1, 0, 2])
 
 
 @pytest.mark.slow

@@ -251,21 +251,6 @@ def test_a_configuration_that_was_lost_comes_back(here, capsys, how):
     assert file.read_bytes() == content
 
 
-def test_checkpoints_of_an_earlier_version_cannot_bring_it_back(here, capsys):
-    run = here / "out" / "random"
-    (run / "config.json").unlink()
-    (run / "result.json").unlink(missing_ok=True)
-    for file in manifests(run):
-        told = json.loads(file.read_text())
-        told.pop("config", None)
-        rewrite(file, told)
-    code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
-    assert (
-        code == 2
-        and "config.json is lost or damaged, and the checkpoints of this earlier version have no copy" in error
-    )
-
-
 @pytest.mark.slow
 def test_curves_that_were_lost_are_drawn_again(here, capsys):
     for name in ("random", "oort"):

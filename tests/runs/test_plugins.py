@@ -5,10 +5,11 @@ import sys
 
 import pytest
 
-from fedjax_sel import testing
+from fedjax_sel import Config, testing
 from fedjax_sel.cli import command_line, compare, data, train
 from fedjax_sel.cli import test as kit
 from fedjax_sel.core.plugins import sources
+from fedjax_sel.runs import resume, run_files
 
 QUICK = [
     "--dataset", "synthetic:train_size=200,test_size=40", "--num-clients", "8", "--num-selected", "2", "--batch-size",
@@ -205,6 +206,14 @@ def test_the_code_of_a_plugin_is_what_it_imports_from_its_package(here):
     assert sources("random") == {}
     importlib.import_module("textwrap")  # lies beside everything that Python brings
     assert set(sources("textwrap:wrap")) == {"textwrap"}
+
+
+def test_an_edited_plugin_is_named_without_any_checkpoint(here):
+    config = Config().replace(algo="own_strategy:sound")
+    about = {"rounds": 1, "plugins": {"own_strategy:sound": {"own_strategy": "0" * 64}}}
+    (here / "run").mkdir()
+    run_files.write(here / "run" / "result.json", about)
+    assert "own_strategy:sound was edited since" in resume.edited_plugins(here / "run", config)[0]
 
 
 @pytest.mark.slow

@@ -607,13 +607,13 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         "lines": [(row.algo, cells) for row, cells in zip(rows, zip(*columns.values()))],
         "pairs": [(own[0], [(one.algo, comparison.texts_of(one)) for one in own]) for own in pairs],
         "has_clock": comparison.has_clock(rows),
-        "parts": _parts(chapter, pairs),
+        "parts": _parts(chapter),
         "reproduction": _reproduction(chapter),
         "left_out": chapter.left_out,
     }
 
 
-def _parts(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, str]:
+def _parts(chapter: Chapter) -> dict[str, str]:
     """Return the headings of a setting's folded sections, by the kind of their plots."""
     given = {
         "results": ("Results and costs", True),

@@ -374,7 +374,6 @@ def test_holdout_is_seeded_and_random():
         ("shards", 100, {"shards_per_client": 61}, "6100 shards"),
         ("shards", 100, {"shards_per_client": 0}, "shards_per_client"),
         *[(s, 100, {"alpha": a}, "alpha") for s in ("dirichlet", "dirichlet_qp") for a in (0, -1, np.nan, np.inf, "x")],
-        ("dirichlet_qp", 100, {"rounding": "largest-remainders"}, "did you mean 'largest-remainder'"),
         ("dirichlet_qp", 100, {"min_size": 61}, "at least 61"),
         ("dirichlet", 100, {"form": "hsy"}, "did you mean 'hsu'"),
         ("skewness", 100, {"skewness": 1.2}, "skewness"),
@@ -391,9 +390,16 @@ def test_wrong_input_is_one_sentence(scheme, num_clients, options, words):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("labels", [np.zeros((3, 2), int), np.zeros(3), np.zeros(0, int)])
-def test_labels_that_are_none(labels):
-    with pytest.raises(UserError, match="labels"):
+@pytest.mark.parametrize(
+    "labels,words",
+    [
+        (np.zeros((3, 2), int), "labels"),
+        (np.zeros(3), "labels"),
+        (np.zeros(0, int), "cannot share 0 training examples"),
+    ],
+)
+def test_labels_that_are_none(labels, words):
+    with pytest.raises(UserError, match=words):
         partition.make("shards", labels, 1, 0)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from studies.leaderboard import measures
+from studies.leaderboard import measures, pictures
 from studies.leaderboard.measures import Common
 from tests.studies.leaderboard import made_up
 
@@ -90,3 +90,10 @@ def test_seconds_to_the_target_end_at_equal_seconds():
     assert (shared.target, shared.seconds) == (0.7, 30)
     assert measures.of_row(rows["random"], shared)["seconds_to_target"] == 20  # ten rounds
     assert measures.of_row(rows["afl"], shared)["seconds_to_target"] == 30  # it never arrives
+
+
+def test_rounds_without_evaluation_hold_the_last_one():
+    every = made_up.series([[0.1, 0.1, 0.4, 0.4]])
+    second = made_up.series([[0.1, np.nan, 0.4, np.nan]])
+    assert measures.area_by_megabytes(second, 8.0, 0.0) == measures.area_by_megabytes(every, 8.0, 0.0)
+    assert pictures._curve(second, "round").x.tolist() == [1.0, 3.0]

@@ -57,6 +57,17 @@ def test_who_does_not_arrive_takes_at_least_so_much():
     assert "≥" not in random and "| 10 % | ≥ 19.0 ± 3.2 | ≥ 57 ± 9 | ≥ 19 ± 3 |" in afl
 
 
+def test_who_arrives_after_the_equal_seconds_takes_at_least_so_much():
+    rows = {
+        "random": made_up.level(0.5, seconds=1.0),
+        "afl": made_up.series([[0.1] * 5 + [0.9] * 15] * 10, seconds=9.0),
+    }
+    found = standings.of_setting(rows, 10, {})
+    assert (found.rows[1].numbers["arrived"] == 1).all()
+    text = standings.as_markdown(found)
+    assert "≥ 20" in text and text.count("≥") == 1  # the equal seconds are those of random selection
+
+
 def test_tables_for_programs_and_people():
     found = table()
     lines = list(csv.DictReader(io.StringIO(standings.as_csv(found))))

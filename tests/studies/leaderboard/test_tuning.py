@@ -47,6 +47,17 @@ def test_no_draw_has_what_has_no_effect():
         assert one.get("variant") != "size" or len(one) == 1
 
 
+def test_draws_are_compared_with_the_row_that_they_start_from():
+    """The draws of GPFL start from another scale than its present default."""
+    assert tuning.usual_row("gpfl") == "gpfl scale=update" and tuning.usual_row("afl") == "afl"
+    rows = {"random": made_up.level(0.5), "gpfl": made_up.level(0.6)}
+    about = made_up.about(rows)
+    about["rows"]["gpfl"]["algo_args"] = {"scale": "update", "rho": 2.0}
+    board = {"random": rows["random"], "gpfl": made_up.level(0.3), "gpfl scale=update": made_up.level(0.55)}
+    found = tuning_page.gains("tuned-x", {"tuned-x": Held(rows, about), "x": Held(board, made_up.about(board))})
+    assert found["gpfl"].difference == pytest.approx(0.05, abs=1e-3)
+
+
 def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     """A difference of zeros would take power from the others."""
     rows = {"random": made_up.level(0.5), "afl": made_up.level(0.6, up=3_000_000), "pow_d": made_up.level(0.7)}

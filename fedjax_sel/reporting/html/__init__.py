@@ -26,7 +26,6 @@ from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
 from fedjax_sel.runs.run_files import DamagedError, Result
-from fedjax_sel.strategies.facts import ALL
 from fedjax_sel.version import __version__
 
 DIGITS = 5
@@ -340,7 +339,7 @@ def warmup(result: Result) -> int:
         requests = checking.check(experiment_of(result.config)).strategy.requests
     except UserError:  # a strategy that was given as a value
         return 0
-    of_all = [request for request in requests if request.who == ALL]
+    of_all = [request for request in requests if request.who == "all"]
     return max((rule.last or 0 for request in of_all for rule in request.when.rules), default=0)
 
 

@@ -58,6 +58,19 @@ def test_the_verdict_on_neighbours(monkeypatch, purity, verdict):
     assert [row.verdict for row in page.rows] == [verdict]
 
 
+def test_constants_of_exploration_are_judged_after_a_thousand_rounds():
+    rng = np.random.default_rng(0)
+    levels = {"alpha = 0": 0.5, "alpha = 0.1": 0.6, "alpha = 2": 0.55, "alpha = 5": 0.55}
+    for rounds, verdict in ((500, verdicts.NOT_COMPARABLE), (1000, verdicts.AGREES)):
+        results = {
+            Cell("fmnist-2spc", row): made_up.result(np.full((10, rounds), level) + rng.normal(0, 1e-3, (10, 1)))
+            for row, level in levels.items()
+        }
+        gain, *orders = ENTRIES["gpfl/fig7"].judge(results, Scale(rounds=rounds)).rows
+        assert gain.what == "accuracy with alpha = 0.1 less that with alpha = 0" and gain.verdict == verdict
+        assert {row.verdict == verdicts.NOT_COMPARABLE for row in orders} == {rounds == 500}
+
+
 @pytest.mark.slow
 def test_the_state_of_a_run_is_read_from_its_folder(tmp_path):
     config = SMALL.replace(algo="fl_dp3s", rounds=1, seeds=2, out=str(tmp_path / "run"))

@@ -113,7 +113,7 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
         eligible = in_pool if available is None else in_pool & available
         none_yet = (jnp.zeros_like(wanted), jnp.zeros((num_clients,), bool))
         _, ids = jax.lax.scan(pick, none_yet, jax.random.split(key_picks, k))
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     return Strategy("balanced_labels", init, select, requests=(Request("label_histogram", ALL, at_start()),))
 

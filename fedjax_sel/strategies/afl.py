@@ -62,10 +62,9 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
 
     def select(key, state: State, info, round, available) -> Selection:
         del round
-        k = state.num_selected.value
         values = known_or_largest(valuations(info.loss.value, state.sizes), info.loss.age)
-        ids = active_cohort(key, values, k, alpha1, alpha2, alpha3, available)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        ids = active_cohort(key, values, state.num_selected.value, alpha1, alpha2, alpha3, available)
+        return Selection.of(ids, available)
 
     requests = (Request("loss", ALL, at_start()), Request("loss", SELECTED, always()))
     return Strategy(name="afl", init=init, select=select, requests=requests)

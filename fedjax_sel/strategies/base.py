@@ -180,6 +180,11 @@ class Selection(NamedTuple):
     weights: jax.Array | None
     mask: jax.Array  # bool [K]; False: the entry is empty and no client trains
 
+    @classmethod
+    def of(cls, ids: jax.Array, available: jax.Array | None) -> "Selection":
+        """Select clients, int32 [K], without weights; entries with unavailable clients are empty."""
+        return cls(ids, None, jnp.ones(ids.shape, bool) if available is None else available[ids])
+
 
 @jax.tree_util.register_static
 @dataclasses.dataclass(frozen=True)

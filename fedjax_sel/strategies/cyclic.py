@@ -62,6 +62,6 @@ def cyclic(*, num_groups: int = 5) -> Strategy:
         if available is not None:
             turns = jnp.where(available, turns, num_groups)
         ids = sampling.first((turns.astype(jnp.uint32), *sampling.random_words(key, n)), k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     return Strategy("cyclic", init, select)

@@ -115,7 +115,7 @@ def e3cs(
             ids = sampling.without_replacement(key, state.probabilities, k, available)
         else:
             ids = sampling.systematic(key, state.probabilities, k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome) -> State:
         del info, round, outcome

@@ -70,12 +70,11 @@ def fed_cbs(*, exploration: float = 10.0) -> Strategy:
         return State(Static(env.num_selected), jnp.zeros((env.num_clients,), jnp.int32))
 
     def select(key, state: State, info: Information, round, available) -> Selection:
-        k = state.num_selected.value
         histograms = known_or_mean(*info.label_histogram)
         log_rounds = jnp.log(jnp.asarray(round, jnp.float32) + 1.0)
         bonus = exploration * jnp.sqrt(1.5 * log_rounds / (1.0 + state.counts))
-        ids = draw_cohort(key, histograms, bonus, k, available)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        ids = draw_cohort(key, histograms, bonus, state.num_selected.value, available)
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome) -> State:
         del info, round, outcome

@@ -365,7 +365,7 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
             )
 
         ids = lax.cond(round < warmup, at_random, best, key)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome) -> State:
         del info, outcome

@@ -86,7 +86,7 @@ def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None =
         share = math.ceil(k / (clusters_per_round or math.ceil(m / 2)))
         losses = known_or_largest(*info.loss)
         ids = sampling.first(ranking(key, state.clusters, losses, share, there), k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     requests = (Request("label_histogram", ALL, at_start()), Request("loss", ALL, always()))
     return Strategy("fedlecc", init, select, requests, prepare=prepare)

@@ -70,7 +70,7 @@ def fedsae(
             ids = active_cohort(key, values, k, 0.0, temperature, 0.0, available)
         else:
             ids = sampling.top_k(key, values if available is None else jnp.where(available, values, -jnp.inf), k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     # The cohort's answers are first read in the next round, so the last active round needs none.
     refresh = always() if active_rounds is None else rounds(0, active_rounds - 2)

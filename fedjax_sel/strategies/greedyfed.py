@@ -79,12 +79,10 @@ def greedyfed(*, memory: float | None = None, evaluations: int = 100, truncation
 
     def select(key, state: State, info, round, available) -> Selection:
         del info, round
-        k = state.num_selected.value
         scores = jnp.where(state.counts > 0, state.values, jnp.inf)
-        if available is not None:
-            scores = jnp.where(available, scores, -jnp.inf)
-        ids = sampling.top_k(key, scores, k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        scores = scores if available is None else jnp.where(available, scores, -jnp.inf)
+        ids = sampling.top_k(key, scores, state.num_selected.value)
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
         del info

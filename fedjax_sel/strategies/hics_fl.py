@@ -122,7 +122,7 @@ def hics_fl(
         logits = logits_of(clusters, state.entropies, state.sizes, annealed, there)
         # An infinite logit puts a client first; among several, their noise decides.
         ids = sampling.by_logits(key_draw, jnp.where(state.visited, logits, jnp.inf), k, there)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
         del info, round

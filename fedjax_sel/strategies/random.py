@@ -47,7 +47,7 @@ def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] =
             ids = sampling.uniform_without_replacement(key, state.importance.shape[0], k, available)
         else:
             ids = sampling.without_replacement(key, state.importance, k, available)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     def select_multinomial(key, state, info, round, available) -> Selection:
         del info, round

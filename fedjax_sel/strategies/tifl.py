@@ -124,7 +124,7 @@ def tifl(
         if available is not None:
             steps = jnp.where(available, steps, num_tiers)
         ids = sampling.first((steps.astype(jnp.uint32), *sampling.random_words(key_clients, n)), k)
-        return Selection(ids, None, jnp.ones((k,), bool) if available is None else available[ids])
+        return Selection.of(ids, available)
 
     def update(state: State, info, round, selection: Selection, outcome) -> State:
         del info, round, outcome

@@ -184,5 +184,5 @@ ENTRIES = (
     Entry("fedcor/fig3", THROUGHOUT, {cell: run for cell, run in _RUNS.items() if cell.column in NON_IID},
           _judge_throughout, "none beside fedcor/fig9", loss_changes.MEASURE),
     Entry("fedcor/fig9", MOSTLY, _RUNS, _judge_mostly,
-          "Fashion-MNIST a quarter of an hour a column and seed; CIFAR-10 days on a CPU", loss_changes.MEASURE),
+          "Fashion-MNIST 25 minutes a column; CIFAR-10 days on a CPU", loss_changes.MEASURE),
 )  # fmt: skip

@@ -98,7 +98,7 @@ def value_at(values: ArrayLike, spent: ArrayLike, budget: float, otherwise: floa
 
 
 def held(values: np.ndarray) -> np.ndarray:
-    """Return [seeds, rounds] with the last evaluation before it in each round without one (NaN)."""
+    """Return values [seeds, rounds] in which a round without evaluation (NaN) has the last one before it."""
     latest = np.maximum.accumulate(np.where(np.isnan(values), 0, np.arange(values.shape[1])), axis=1)
     return np.take_along_axis(values, latest, axis=1)
 

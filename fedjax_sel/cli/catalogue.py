@@ -158,7 +158,7 @@ _DATASETS = {
 def strategy(name: str) -> Item:
     """Return the catalogue entry of a registered strategy or of `mypackage.module:factory`."""
     factory = strategies.REGISTRY.factory(name)
-    factory = getattr(factory, "func", factory)
+    factory = getattr(factory, "func", factory)  # a partial has the docstring of its class
     page = inspect.getdoc(sys.modules[getattr(factory, "__module__", __name__)]) or ""
     parameters = strategies.parameters(name)
     facts = {"paper": strategies.TABLE[name].paper} if name in strategies.TABLE else {}

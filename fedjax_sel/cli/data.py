@@ -118,10 +118,9 @@ def main(arguments: Sequence[str]) -> int:
         config = config.replace(num_selected=config.partition.num_clients)
     validate(config)
     command_line.reject_ineffective(flags, [config])
-    available = config.selection.available
     for name, has_effect, needed in (
-        ("rounds", available != "1" or flags.save_availability, "--available or --save-availability"),
-        ("timing", available == "speed", "--available speed"),
+        ("rounds", config.selection.available != "1" or flags.save_availability, "--available or --save-availability"),
+        ("timing", config.selection.available == "speed", "--available speed"),
     ):
         if name in vars(flags) and not has_effect:
             raise UserError(f"--{name}: has no effect without {needed}; add that, or remove --{name}")

@@ -609,8 +609,7 @@ def validate(config: Config) -> None:
     for name, own in ranges().items():
         for reason_of in () if values[name] is None else (*own, parsing.misfit):
             need(name, (reason := reason_of(values[name])) is None, reason or "")
-    is_accuracy = values["task"] in ("classification", "multilabel", "next_token")
-    if is_accuracy and values["target_accuracy"] is not None:
+    if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")

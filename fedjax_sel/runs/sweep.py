@@ -179,13 +179,15 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
     common = {job.conditions: pose(_with_random(job)) for job in jobs}
     one_seed = [job.experiment.replace(seeds=job.config.run.seeds[:1], seeds_at_once=None, mesh=None) for job in jobs]
     strategies = [_blame(job, lambda one=one: pose(one).strategy) for job, one in zip(jobs, one_seed)]
+    # Data sets whose server holds examples already keep this share.
+    own = {key for key, one in common.items() if one.dataset.held_by_server and not one.config.data.server_validation}
     shares: dict[str, float] = {}
     for job, strategy in zip(jobs, strategies):
         shares[job.conditions] = max(shares.get(job.conditions, 0.0), server_validation(job.config, strategy))
     ready = []
     for job, strategy in zip(jobs, strategies):
         share = shares[job.conditions]
-        if share != server_validation(job.config, common[job.conditions].strategy):
+        if job.conditions not in own and share != server_validation(job.config, common[job.conditions].strategy):
             job = job._replace(experiment=job.experiment.replace(server_validation=share))
             if common[job.conditions].config.data.server_validation != share:
                 common[job.conditions] = pose(_with_random(job))

@@ -16,7 +16,7 @@ from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strate
 from fedjax_sel.config import VALUES, Config
 from fedjax_sel.experiment import problem
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint
+from fedjax_sel.runs import checkpoint, sweep
 from fedjax_sel.runs import experiment as writer
 from fedjax_sel.simulation import run
 from fedjax_sel.strategies.base import ALL, Request, at_start
@@ -620,14 +620,17 @@ def test_a_padded_text_is_not_read_as_its_last_character():
         )
 
 
-def test_the_servers_own_examples_are_not_replaced_by_the_default_share():
+def test_the_servers_own_examples_are_not_replaced_by_the_default_share(tmp_path):
     inputs, labels = LETTERS.astype(np.float32), LETTERS[:, 0] % 2
     data = Dataset.from_arrays(train=(inputs[:30], labels[:30]), test=(inputs[30:], labels[30:])).give_server(0.5, 0)
     common = {"dataset": data, "partition": "iid", "num_clients": 3, "model": "mlp", "task": "classification"}
     posed = problem.pose(of(**common, algo="gpfl", names={}))
     assert posed.dataset.num_server_examples == data.num_server_examples == 15
+    common["names"] = {"dataset": "mine"}
+    jobs = [sweep.Job("mine", algo, of(**common, algo=algo, out=str(tmp_path / algo))) for algo in ("random", "gpfl")]
+    assert [one.problem.dataset.num_server_examples for one in sweep.check(jobs)] == [15, 15]
     with pytest.raises(UserError, match=r"the server holds examples of .* already"):
-        problem.pose(of(**common, server_validation=0.1, names={}))
+        problem.pose(of(**common, server_validation=0.1))
 
 
 def of_a_column(losses, **parts):

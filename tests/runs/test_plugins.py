@@ -235,3 +235,8 @@ def test_an_edited_plugin_is_named_when_its_run_goes_on(capsys, here):
     code, out, _ = command(capsys, train.main, *run, "2")
     assert code == 0 and "own_optimizer:sound was edited since (own_optimizer): these results are from the" in out
     assert "own_strategy:sound was" not in out and "own_strategy:sound: synthetic" in out  # nor an emoji for ":sound:"
+
+
+def test_the_kit_checks_other_sizes(capsys):
+    code, _, err = command(capsys, kit.main, "pow_d", "--num-clients", "8", "--num-selected", "8")
+    assert code == 2 and "--num-selected: 8 is out of range; give 1 to 7" in err

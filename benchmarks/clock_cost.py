@@ -3,11 +3,12 @@
 
     python benchmarks/clock_cost.py                     writes results/clock_cost.json
 
-Both programs run in one process on one CPU device, in turns. CPU time does not count waiting for other processes, so
-the ratio is steady on a shared machine.
+Both programs run in one process on one CPU device, in turns. CPU time does not count waiting for other processes. Each
+case has a control: the same two runs, both without a clock. Its ratio shows the noise.
 """
 
 import argparse
+import itertools
 import statistics
 import time
 from pathlib import Path
@@ -22,7 +23,6 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
 
 CASES = (("fedcor/fmnist-2spc", "random"), ("fedcor/fmnist-2spc", "fedcor"), ("fedcor/fmnist-1spc", "gpfl"))
-UNTIMED = 2  # chunks
 
 
 class Runner:
@@ -30,10 +30,10 @@ class Runner:
 
     def __init__(self, preset: str, algo: str, chunks: int, timing: str):
         config = rounds.setting(preset, 1, algo, timing=timing)
-        config = config.replace(rounds=config.run.chunk * (chunks + UNTIMED))
+        config = config.replace(rounds=config.run.chunk * (chunks + rounds.UNTIMED))
         self._program = run.prepare(pose(config), eval_every=0)
         self._carry, self._first = self._program.carry, 0
-        for _ in range(UNTIMED):
+        for _ in range(rounds.UNTIMED):
             self.chunk()
 
     def chunk(self) -> float:
@@ -69,9 +69,9 @@ def main() -> None:
     arguments = parser.parse_args()
     jax.config.update("jax_num_cpu_devices", 1)
     cases = []
-    for preset, algo in CASES:
-        cases.append(case := measured(preset, algo, arguments.timing, arguments.chunks))
-        print(f"{preset:20} {algo:8} {case['ratio']:.3f} times the CPU time without a clock "
+    for (preset, algo), law in itertools.product(CASES, ("none", arguments.timing)):
+        cases.append(case := measured(preset, algo, law, arguments.chunks))
+        print(f"{preset:20} {algo:8} {law:10} {case['ratio']:.3f} times the CPU time without a clock "
               f"({case['lower_quartile']:.3f} to {case['upper_quartile']:.3f})", flush=True)  # fmt: skip
     reports.write(arguments.out, reports.head() | {"cases": cases})
 

@@ -16,6 +16,8 @@ from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
 
+UNTIMED = 2  # chunks before the timed ones; they contain FedCor's warm-up
+
 
 class Timed(NamedTuple):
     """The timing of a preset's rounds."""
@@ -75,27 +77,31 @@ def time_rounds(
     Args:
         config: the configuration, from `setting`.
         evaluate: whether every round ends with an evaluation on the test set.
-        chunks: number of timed chunks, after an untimed first one.
+        chunks: number of timed chunks, after `UNTIMED` ones.
         seconds: time after which no further chunk starts; at least FEWEST chunks are timed.
         unroll: see `client.Trainer`.
     """
     length, seeds = config.run.chunk, len(config.run.seeds)
-    config = config.replace(rounds=length * (chunks + 1))
+    config = config.replace(rounds=length * (UNTIMED + chunks))
     program = unrolled(run.prepare(pose(config), eval_every=1 if evaluate else 0), unroll)
-    arguments = (np.int32(0), program.federation, program.streams)
     started = time.perf_counter()
-    compiled = program.chunk.lower(program.carry, *arguments).compile()
+    compiled = program.chunk.lower(program.carry, np.int32(0), program.federation, program.streams).compile()
     compile_seconds = time.perf_counter() - started
 
     bare, flops = ceiling.bare_multiplications(program, seeds, length, evaluate)
-    carry, _ = jax.block_until_ready(compiled(program.carry, *arguments))  # not timed
+    carry = program.carry
+    for number in range(UNTIMED):
+        carry, _ = jax.block_until_ready(
+            compiled(carry, np.int32(length * number), program.federation, program.streams)
+        )
     jax.block_until_ready(bare())
     chunk_seconds, ceiling_seconds = [], []
     while len(chunk_seconds) < chunks and (
         len(chunk_seconds) < FEWEST or sum(chunk_seconds + ceiling_seconds) < seconds
     ):
+        first = np.int32(length * (UNTIMED + len(chunk_seconds)))
         started = time.perf_counter()
-        carry, _ = jax.block_until_ready(compiled(carry, *arguments))
+        carry, _ = jax.block_until_ready(compiled(carry, first, program.federation, program.streams))
         chunk_seconds.append(time.perf_counter() - started)
         started = time.perf_counter()
         jax.block_until_ready(bare())

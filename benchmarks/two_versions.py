@@ -3,7 +3,7 @@
     git worktree add ../before COMMIT
     python benchmarks/two_versions.py ../before             writes results/two_versions.json
 
-Each case of `rounds_per_second.py` runs in its own process, alternately with the other checkout and this one. The ratio
+Each case of `rounds_per_second.py` runs in its own process, alternately with both checkouts in changing order. The ratio
 is this version's seed-rounds per second over the other's, in adjacent turns; reported are median, smallest and largest.
 Below one, this version is slower. `same_program` states whether both versions pass the same StableHLO to XLA, source
 locations aside; if so, a ratio other than one is measurement noise.
@@ -45,10 +45,11 @@ def main() -> None:
     cases = []
     for preset, algo, seeds in (case for case in CASES if case[1] in arguments.algos):
         case = {"preset": preset, "seeds": seeds, "evaluate": False, "algo": algo, "precision": "float32"}
-        turns = [
-            [timed(checkout, case | {"chunks": arguments.chunks}) for checkout in (arguments.other, reports.ROOT)]
-            for _ in range(arguments.turns)
-        ]
+        turns = []
+        for turn in range(arguments.turns):
+            order = 1 if turn % 2 else -1
+            pair = [timed(one, case | {"chunks": arguments.chunks}) for one in (reports.ROOT, arguments.other)[::order]]
+            turns.append(pair[::-order])
         same = program_of(arguments.other, case) == program_of(reports.ROOT, case)
         cases.append(case | {"same_program": same} | compared(turns))
         print(describe(cases[-1]), flush=True)

@@ -370,7 +370,7 @@ def checkout(tmp_path_factory):
     """A copy of the checkout, whose pages and results the scripts may write."""
     place = tmp_path_factory.mktemp("checkout") / "here"
     left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "site-packages")
-    for folder in ("benchmarks", "docs", "fedjax_sel", "notebooks", "results", "tests", "tools"):
+    for folder in ("benchmarks", "docs", "fedjax_sel", "notebooks", "results", "studies", "tests", "tools"):
         shutil.copytree(FOLDER.parent / folder, place / folder, ignore=left_out if folder != "fedjax_sel" else None)
     for file in FOLDER.parent.glob("*.*"):
         if file.is_file():

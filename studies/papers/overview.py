@@ -39,7 +39,7 @@ IN_SHORT = {
     "fedcor/fig6": ("smaller coefficient, more uniform selection", "with two labels"),
     "fedcor/fig7": ("embeddings cluster by label", "with one label"),
     "fedcor/fig8": ("annealing hardly changes the accuracy", "over all rounds"),
-    "fedcor/fig9": ("covariance mostly above a cosine of 0.9", "in two of three settings"),
+    "fedcor/fig9": ("covariance mostly above a cosine of 0.9", "with one label; otherwise inconclusive"),
     "fedcor/fig10": ("smaller coefficient, more uniform selection", "in all nine steps"),
     "fedcor/fig11": ("the same on CIFAR-10", ""),
     "fedcor/fig12": ("loss changes look Gaussian", "close; a test rejects some components"),

@@ -104,16 +104,20 @@ def of_number(low: float, high: float, count: int, least: float, most: float, ma
     return INCONCLUSIVE if low <= most and high >= least else DIFFERS
 
 
-def of_share(successes: int, trials: int, bound: float) -> tuple[float, float, str]:
-    """Return Wilson's 95 % interval of a share, and the verdict on the claim that it exceeds a bound.
+def of_share(shares: np.ndarray, bound: float) -> tuple[float, float, str]:
+    """Judge the claim that a mean share exceeds a bound.
 
     Args:
-        successes: number of trials with the property.
-        trials: number of trials, assumed independent.
-        bound: claimed bound; "agrees" if the interval lies above it, "differs" if it lies below.
+        shares: share of each seed, [seeds]; the trials within a seed may depend on each other.
+        bound: claimed bound.
+
+    Returns:
+        Student's 95 % interval of the mean share, and the verdict of `of_number`.
     """
-    low, high = stats.binomtest(successes, trials).proportion_ci(LEVEL, "wilson")
-    return float(low), float(high), AGREES if low > bound else DIFFERS if high < bound else INCONCLUSIVE
+    mean, n = float(shares.mean()), len(shares)
+    half = np.nan if n < 2 else float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * shares.std(ddof=1) / np.sqrt(n))
+    low, high = map(float, np.clip([mean - half, mean + half], 0, 1))
+    return low, high, of_number(low, high, n, bound, np.inf)
 
 
 def by_construction(verdict: str) -> str:

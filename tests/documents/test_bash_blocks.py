@@ -19,7 +19,7 @@ from tests.documents import pages
 BASH = [block for page in pages.everywhere() for block in pages.blocks(page, "bash")]
 OTHERS = {  # programs whose flags are not ours
     ".", ".ci/run", "cd", "dask", "eval", "export", "flwr", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest",
-    "python3", "ruff", "tools/test_versions.py",
+    "python3", "ruff",
 }  # fmt: skip
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
 
@@ -48,20 +48,12 @@ def _without_comment(line: str) -> str:
 def known_flags(*command: str) -> frozenset[str]:
     """The flags that the --help of a command of ours names."""
     environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "COLUMNS": "200"}
+    assert command[0] == "-m" or (pages.ROOT / command[0]).is_file(), f"{command[0]} is not there"
     done = subprocess.run(
         [sys.executable, *command, "--help"], capture_output=True, text=True, env=environment, cwd=pages.ROOT
     )
     assert done.returncode == 0, f"{shlex.join(command)} --help: {done.stderr}"
     return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", done.stdout))
-
-
-@functools.cache
-def flags_of_script(path: str) -> frozenset[str]:
-    """The flags in the source of a script, and of the modules beside it."""
-    script = pages.ROOT / path
-    assert script.is_file(), f"{path} is not there"
-    sources = [script, *script.parent.glob("*.py")]
-    return frozenset(flag for source in sources for flag in re.findall(r'"(--[a-z][\w-]*)"', source.read_text()))
 
 
 def check_train(arguments: list[str]) -> None:
@@ -79,23 +71,23 @@ def check_train(arguments: list[str]) -> None:
 
 def check(words: list[str]) -> None:
     """Fails where a command could not be started as it stands."""
+    if words[0] == "tools/test_versions.py":
+        words = ["python", *words]
     if words[0] == "python":
         words = [word for word in words if word != "-P"]
     if words in (["python"], ["python", "-m"]):
         return
-    if words[:2] == ["python", "-m"]:
-        module, rest = words[2], words[3:]
-        if not module.startswith("fedjax_sel"):
+    if words[0] == "python":
+        program, rest = (words[1:3], words[3:]) if words[1] == "-m" else (words[1:2], words[2:])
+        if program[0] == "-m" and program[1].split(".")[0] not in ("fedjax_sel", "studies"):
             return
-        known = known_flags("-m", module)
+        if program[-1] in ("fedjax_sel", "studies") and rest and not rest[0].startswith("-"):
+            program = [*program, rest[0]]
+        known = known_flags(*program) | {"--help"}
         used = {word.split("=")[0] for word in rest if word.startswith("--")}
-        assert used <= known, f"{module} does not know {', '.join(sorted(used - known))}"
-        if module == "fedjax_sel.train":
+        assert used <= known, f"{program[-1]} does not know {', '.join(sorted(used - known))}"
+        if program[-1] == "fedjax_sel.train":
             check_train(rest)
-    elif words[0] == "python":
-        used = {word.split("=")[0] for word in words[2:] if word.startswith("--")}
-        known = flags_of_script(words[1])
-        assert used <= known | {"--help"}, f"{words[1]} does not know {', '.join(sorted(used - known))}"
     elif words[0].startswith("fedjax-sel"):
         if PLACEHOLDER.search(" ".join(words[1:2])):
             return
@@ -139,7 +131,10 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("fedjax-sel-train --preset nothing", "nothing"),
         ("python -m fedjax_sel compare --algos random --lst", "does not know --lst"),
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
+        ("python benchmarks/shuffle.py --presets x", "does not know --presets"),
         ("python benchmarks/nowhere.py", "is not there"),
+        ("python -m studies leaderboard --nonsense", "does not know --nonsense"),
+        ("tools/test_versions.py --nonsense", "does not know --nonsense"),
         ("srun --nodes 4 python -m fedjax_sel.train --seed 3", "does not know --seed"),
         ("sudo reboot", "no program that a page should name"),
     ],

@@ -25,10 +25,10 @@ THROUGHOUT = (
     "otherwise."
 )
 MOSTLY = (
-    f'{ABOUT} "More than 0.9 in most cases" concerns the share of pairs above 0.9, over all seeds of a setting. It '
-    "agrees if Wilson's 95 % interval of this share lies above one half, differs if it lies below, and is "
-    "inconclusive if it contains one half. The interval treats pairs as independent. Until the first runs were "
-    "judged, the share itself had to exceed one half."
+    f'{ABOUT} "More than 0.9 in most cases" concerns each seed\'s share of pairs above 0.9. It agrees if Student\'s 95 % '
+    "interval of the mean share over seeds lies above one half, differs if it lies below, and is inconclusive if it "
+    "contains one half. The first rule compared the share itself with one half. The second, under which two labels "
+    "agreed, treated all pairs as independent, but pairs of one seed resemble each other."
 )
 
 
@@ -106,7 +106,7 @@ def _judge_mostly(results: Results, scale: Scale) -> Page:
     assert value is not None
     found, rows = _found(results, scale), []
     for column, one in found.items():
-        low, high, verdict = verdicts.of_share(int((one.cosines > value.value).sum()), one.cosines.size, 0.5)
+        low, high, verdict = verdicts.of_share((one.cosines > value.value).mean(axis=1), 0.5)
         share = f"{_share(one, value.value)} ({100 * low:.0f} to {100 * high:.0f} %)"
         words = f"{share}; median {np.median(one.cosines):.3f}, least {one.cosines.min():.3f}"
         rows.append(_row(column, one, f"share of pairs with a cosine above {value.value:g}", "most", words,

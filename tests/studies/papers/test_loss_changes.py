@@ -69,7 +69,7 @@ def test_the_verdicts_on_covariances(monkeypatch, turn, throughout, mostly):
 
     def turned(angle):
         direction = np.array([np.cos(angle), np.sin(angle), 0.0])
-        return rng.standard_normal((2, 1000, 1)) * direction + 0.01 * rng.standard_normal((2, 1000, 3))
+        return rng.standard_normal((5, 1000, 1)) * direction + 0.01 * rng.standard_normal((5, 1000, 3))
 
     changes = {round: turned(turn * place) for place, round in enumerate(range(0, 40, 10))}
     kept = {"rounds": 40, "checkpoint_every": 10}

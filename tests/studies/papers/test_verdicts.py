@@ -71,19 +71,21 @@ def test_at_most(low, high, verdict):
 
 
 @pytest.mark.parametrize(
-    "successes,trials,verdict",
+    "shares,verdict",
     [
-        (38, 49, verdicts.AGREES),
-        (32, 49, verdicts.AGREES),
-        (26, 49, verdicts.INCONCLUSIVE),  # FedCor Fig. 9 under Dirichlet: 53 % of 49 pairs
-        (10, 49, verdicts.DIFFERS),
-        (1, 1, verdicts.INCONCLUSIVE),
-        (6, 6, verdicts.AGREES),
+        ([0.9, 0.8, 0.85, 0.9, 0.8], verdicts.AGREES),
+        ([0.78, 0.49, 0.67, 0.49, 0.76], verdicts.INCONCLUSIVE),  # FedCor Fig. 9 with two labels: 64 % of 245 pairs
+        ([0.2, 0.1, 0.15, 0.2, 0.1], verdicts.DIFFERS),
+        ([1.0, 1.0], "too few seeds"),
+        ([1.0], verdicts.NOT_COMPARABLE),
     ],
 )
-def test_a_share_is_most_where_its_interval_lies_above_one_half(successes, trials, verdict):
-    low, high, found = verdicts.of_share(successes, trials, 0.5)
-    assert found == verdict and 0 <= low <= successes / trials <= high <= 1
+def test_a_share_is_most_where_its_interval_over_seeds_lies_above_one_half(shares, verdict):
+    low, high, found = verdicts.of_share(np.array(shares), 0.5)
+    assert found == verdict
+    if len(shares) == 5:
+        expected = stats.t.interval(0.95, 4, np.mean(shares), stats.sem(shares))
+        np.testing.assert_allclose((low, high), np.clip(expected, 0, 1))
 
 
 @pytest.mark.parametrize(

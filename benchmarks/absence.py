@@ -40,7 +40,7 @@ def lost(runs: Path) -> list[dict[str, str]]:
 
 def table(rows: list[dict[str, str]]) -> str:
     """Return the Markdown table of the page."""
-    lines = ["| can be reached | " + " | ".join(ALGOS) + " |", "|---|" + "---|" * len(ALGOS)]
+    lines = ["| available | " + " | ".join(ALGOS) + " |", "|---|" + "---|" * len(ALGOS)]
     for share in SHARES:
         cells = [
             f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"

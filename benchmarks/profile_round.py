@@ -31,7 +31,7 @@ PLACES = {  # the first pattern that matches an operation's name wins
     "biases": r"Dense.*(reduce_sum|add)$",
     "random keys": r"threefry|random_bits|random_split|fold_in",
     "gathering models": r"all_gather",
-    "batches: order, gather, normalise": r"gather|take|rem$|remainder|floor_divide|xor|shift",
+    "batches: order, gather, normalize": r"gather|take|rem$|remainder|floor_divide|xor|shift",
     "loss": r"jvp\(\)|exp|log",
     "activations": r"relu|max$|select",
     "SGD": r"while/body/.*(sub|mul|add)$",

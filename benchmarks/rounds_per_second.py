@@ -72,7 +72,6 @@ def run_case(
     algo: str,
     precision: str,
     model: str | None = None,
-    timing: str = "none",
 ) -> dict[str, Any]:
     """Time one case in this process."""
     from fedjax_sel import devices
@@ -82,7 +81,7 @@ def run_case(
     import numpy as np
     import rounds
 
-    config = rounds.setting(preset, seeds, algo, precision, model).replace(timing=timing)
+    config = rounds.setting(preset, seeds, algo, precision, model)
     timed = rounds.time_rounds(config, evaluate, chunks)
     speeds = timed.seed_rounds_per_second
     peak = rounds.peak_bytes() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -3,8 +3,8 @@
     git worktree add ../before COMMIT
     python benchmarks/two_versions.py ../before             writes results/two_versions.json
 
-Each case of `rounds_per_second.py` runs in its own process, alternately with both checkouts in changing order. The ratio
-is this version's seed-rounds per second over the other's, in adjacent turns; reported are median, smallest and largest.
+Each case of `rounds_per_second.py` runs in its own process, with both checkouts in changing order. The ratio is this
+version's seed-rounds per second over the other's, in adjacent turns; reported are median, smallest and largest.
 Below one, this version is slower. `same_program` states whether both versions pass the same StableHLO to XLA, source
 locations aside; if so, a ratio other than one is measurement noise.
 """

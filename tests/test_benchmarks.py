@@ -182,7 +182,7 @@ def test_a_ratio_compares_a_rival_with_the_runs_beside_it(rivals):
         "first": runs(8, 12),
         "second": runs(8, 10),
     }
-    judge = rivals("run").judgement
+    judge = rivals("run").judgment
     assert judge("first", table, 5)["ratios"] == [4.0, 4.0]  # 8 / mean(1, 3), 12 / mean(2, 4)
     assert judge("second", table, 5)["ratios"] == [2.0, 2.0]  # 8 / mean(3, 5), 10 / mean(4, 6)
     assert judge("first", table, 5)["ratio_5_seeds"] == 3.5  # the median of 40 / 10 and 60 / 20
@@ -282,7 +282,7 @@ def test_results_say_how_they_were_made_and_name_no_machine(file):
 
 
 def test_two_versions_are_compared_turn_by_turn(rivals):
-    """The other version's second turn and this one's first fell into a slow time: neighbours are compared."""
+    """The other version's second turn and this one's first fell into a slow time: neighbors are compared."""
     two_versions = rivals("two_versions")
     speeds = [(10.0, 9.0), (5.0, 5.0), (10.0, 11.0)]
     turns = [

@@ -244,7 +244,7 @@ def test_your_own_strategy_runs(tmp_path):
     assert pictures(notebook) == 2
     said = printed(notebook)
     assert "balanced_labels: conforms" in said and "key used: `select` does not use its key" in said
-    assert "'penniless' reads the fact 'label_histogram' without buying it" in said
+    assert "'no_request' reads the fact 'label_histogram' without buying it" in said
     assert "numbers sent up beyond random's, in the first rounds: [500, 0, 0, 0]" in said
     assert re.search(r"^balanced_labels +\d", said, re.M)
 

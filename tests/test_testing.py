@@ -171,12 +171,12 @@ def mean_update(state, info, round, selection, outcome):
     return {**state, "count": state["count"].at[selection.ids].set(norms)}
 
 
-def favours_the_first(key, state, info, round, available):
+def favors_the_first(key, state, info, round, available):
     weights = jnp.where(jnp.arange(state["count"].shape[0]) == 0, 3.0, 1.0)
     return answer(state, sampling.without_replacement(key, weights, state["k"].value, available), available)
 
 
-def neighbours(key, state, info, round, available):
+def neighbors(key, state, info, round, available):
     """Every client equally often, but always beside the next one."""
     n, k = state["count"].shape[0], state["k"].value
     first = jax.random.randint(key, (), 0, n)
@@ -272,8 +272,8 @@ BROKEN = {
         "nan: alike",
         "NaN after round 0; look for a division by a spread",
     ),
-    "prefers an index": (made(favours_the_first), "equivariant", r"do not use a client's index"),
-    "prefers neighbours": (made(neighbours), "uniform pairs", "are selected together"),
+    "prefers an index": (made(favors_the_first), "equivariant", r"do not use a client's index"),
+    "prefers neighbors": (made(neighbors), "uniform pairs", "are selected together"),
     "concrete values": (made(concrete, requests=(LOSS,)), "traceable", "needs the value of a traced array"),
     "unknown kind": (made(uniform, requests=(Request("weather", ALL, always()),)), "requests", "requests 'weather'"),
     "no cohort at the start": (
@@ -358,7 +358,6 @@ def test_what_the_server_computes_of_subsets_is_bought_and_read():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "strategy",
     [
@@ -493,7 +492,7 @@ def test_what_is_no_factory_is_said_to_be_none(factory, sentence):
 
 @pytest.mark.slow
 def test_skipping_and_unknown_names():
-    report = testing.examine(made(neighbours), run=False, skip=["uniform pairs", "equivariant"])
+    report = testing.examine(made(neighbors), run=False, skip=["uniform pairs", "equivariant"])
     assert not report.failed and report.findings["uniform pairs"][:2] == ("skipped", "by request")
     with pytest.raises(ValueError, match="no check is named 'uniformity'"):
         testing.examine(made(uniform), skip=["uniformity"])

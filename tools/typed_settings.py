@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Write `fedjax_sel/config/typed.py`, the fields for type checkers, from `config/__init__.py`."""
 
+import argparse
 import ast
 import inspect
 import typing
@@ -58,4 +59,5 @@ def _without_range(annotation: str) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()  # it takes none
     FILE.write_text(text())

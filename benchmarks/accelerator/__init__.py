@@ -6,5 +6,5 @@ memory ends only one of them, and each process has the device to itself.
     children.py   starts child processes, reads their records, ends them at their time limit or with the parent
     child.py      the main function of a child process
     day.py        the queue of cases, the budget, the report
-    machine.py, agreement.py, resume.py, speed.py, convolving.py, selecting.py, variants.py      the parts
+    the other modules are the parts
 """

@@ -1,4 +1,4 @@
-"""Speed of convolutions with per-client kernels: the four forms, and cuDNN's grouped convolutions."""
+"""Speed of convolutions with per-client kernels: `layers.CONVOLUTIONS`, and cuDNN's grouped convolutions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,7 +40,7 @@ def part(small: bool) -> Part:
         cases += [forms(model, "bfloat16", "all", 3) for model in LAYERS]
         cases += [grouped(model, precision, 3) for model in LAYERS for precision in ("bfloat16", "tf32")]
         cases += [forms(model, "float32", "one", 4) for model in LAYERS]
-    return Part("convolutions", "The four forms of a convolution, and grouped ones", cases, describe)
+    return Part("convolutions", "The forms of a convolution, and grouped ones", cases, describe)
 
 
 def describe(record: dict[str, Any]) -> str:

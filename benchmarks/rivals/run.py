@@ -96,7 +96,7 @@ def compare(setting: dict[str, Any], arguments: argparse.Namespace) -> Result:
         rivals[name]["failed"] = why
         print(f"  {name}: {rivals[name]}", flush=True)
     for name in (name for name in able if name not in failed):
-        rivals[name] |= summary(runs[name], spec["rounds"]) | judgement(name, runs, seeds)
+        rivals[name] |= summary(runs[name], spec["rounds"]) | judgment(name, runs, seeds)
         print(f"  {name}: {line(rivals[name])}", flush=True)
     print(f"  ours: {answer['ours']['rounds_per_second']} rounds/s", flush=True)
     return answer | {"rivals": rivals}
@@ -207,7 +207,7 @@ def summary(runs: list[Result], rounds: int) -> Result:
     return answer
 
 
-def judgement(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
+def judgment(name: str, runs: dict[str, list[Result]], seeds: int) -> Result:
     """Return a rival's seconds over ours, and whether the final accuracies agree."""
     seconds = {key: [run["seconds"] for run in runs[key]] for key in runs}
     place = list(runs).index(name) - 2  # index among the rivals; ours ran directly before and after it

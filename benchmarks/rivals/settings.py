@@ -28,7 +28,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "chunk": 1,
     },
     "cifar10_resnet8": {
-        "about": "resnet8 with group normalisation, CIFAR-10: 78,042 weights, 5 clients x 1 epoch (8 steps) x batch 50",
+        "about": "resnet8 with group normalization, CIFAR-10: 78,042 weights, 5 clients x 1 epoch (8 steps) x batch 50",
         "preset": "fedcor/cifar10-2spc",
         "config": {
             "model": "resnet8",
@@ -81,26 +81,13 @@ EXACT = {
 model, up to float32's rounding."""
 
 RIVALS: dict[str, dict[str, Any]] = {
-    "torch_loop": {"venv": "torch", "runner": "torch_loop.py", "about": "PyTorch, a loop over clients"},
-    "torch_batched": {"venv": "torch", "runner": "torch_batched.py", "about": "PyTorch, stacked weights"},
-    "fedjax": {"venv": "fedjax", "runner": "fedjax_runner.py", "about": "FedJAX of PyPI, its jit backend"},
-    "fedjax_pmap": {
-        "venv": "fedjax",
-        "runner": "fedjax_runner.py",
-        "options": {"backend": "pmap"},
-        "about": "FedJAX of PyPI, its pmap backend, one device per core",
-    },
-    "fedjax_newest": {
-        "venv": "fedjax_newest",
-        "runner": "fedjax_runner.py",
-        "about": "FedJAX of PyPI, its jit backend, on the newest JAX",
-    },
-    "fedjax_source": {
-        "venv": "fedjax_source",
-        "runner": "fedjax_runner.py",
-        "about": "FedJAX of a checkout, its jit backend, on the newest JAX",
-    },
-    "pfl": {"venv": "pfl", "runner": "pfl_runner.py", "about": "pfl-research, one process"},
-    "flower": {"venv": "flower", "runner": "flower_runner.py", "about": "Flower's simulation, one Ray actor per core"},
+    "torch_loop": {"venv": "torch", "runner": "torch_loop.py"},
+    "torch_batched": {"venv": "torch", "runner": "torch_batched.py"},
+    "fedjax": {"venv": "fedjax", "runner": "fedjax_runner.py"},
+    "fedjax_pmap": {"venv": "fedjax", "runner": "fedjax_runner.py", "options": {"backend": "pmap"}},
+    "fedjax_newest": {"venv": "fedjax_newest", "runner": "fedjax_runner.py"},
+    "fedjax_source": {"venv": "fedjax_source", "runner": "fedjax_runner.py"},
+    "pfl": {"venv": "pfl", "runner": "pfl_runner.py"},
+    "flower": {"venv": "flower", "runner": "flower_runner.py"},
 }
-"""`venv` names the environment and its file in requirements/."""
+"""`venv` names the environment and its file in requirements/; README.md describes the rivals."""

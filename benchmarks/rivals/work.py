@@ -59,7 +59,7 @@ class Work:
     def client(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         """Return a client's normalized images, float32 [n, H, W, channels], and labels, int64 [n]."""
         own = self.clients[number]
-        return self._normalise(self._images[own]), self._labels[own]
+        return self._normalize(self._images[own]), self._labels[own]
 
     def selected_clients(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
         """Return the data of all clients in any cohort: client -> (images, labels)."""
@@ -69,7 +69,7 @@ class Work:
         """Yield the normalized test set in blocks."""
         images, labels = self._test
         for start in range(0, len(labels), size):
-            yield self._normalise(images[start : start + size]), labels[start : start + size]
+            yield self._normalize(images[start : start + size]), labels[start : start + size]
 
     def order(self, generator: np.random.Generator) -> np.ndarray:
         """Return the positions of a client's batches, int [E, B], cut from successive shuffled epochs."""
@@ -81,7 +81,7 @@ class Work:
         """Return a generator seeded with the work's seed and the numbers."""
         return np.random.default_rng([self.seed, *numbers])
 
-    def _normalise(self, images: np.ndarray) -> np.ndarray:
+    def _normalize(self, images: np.ndarray) -> np.ndarray:
         return images.astype(np.float32) * self._scale + self._shift
 
 

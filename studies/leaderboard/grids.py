@@ -68,7 +68,7 @@ def _information(setting: Setting) -> tuple[Grid, ...]:
     studies = {
         "probes": ("FedCor with rarer probes", information.probes),
         "longer": ("as many megabytes as FedCor sends", information.longer),
-        "absent": (f"{information.AVAILABLE:.0%} of the clients can be reached".replace("%", " %"), information.absent),
+        "absent": (f"{information.AVAILABLE:.0%} of the clients are available".replace("%", " %"), information.absent),
         "lost": (f"{information.LOST:.0%} of the reports are lost".replace("%", " %"), information.lost),
     }
     return tuple(

@@ -130,9 +130,9 @@ def left(out: Path):
     "algo,place,number",
     [
         ("fl_dp3s", "half a row", 6),
-        pytest.param("afl", "between data and manifest", 3, marks=pytest.mark.slow),
-        pytest.param("random", "before the result", 6, marks=pytest.mark.slow),  # after the last checkpoint
-        pytest.param("oort", "any moment", 4, marks=pytest.mark.slow),
+        ("afl", "between data and manifest", 3),
+        ("random", "before the result", 6),  # after the last checkpoint
+        ("oort", "any moment", 4),
     ],
 )
 def test_a_killed_run_ends_like_one_that_was_not(algo, place, number, tmp_path):

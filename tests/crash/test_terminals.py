@@ -73,8 +73,8 @@ def assert_kept(out):
     "both,number",
     [
         (True, signal.SIGINT),
-        pytest.param(False, signal.SIGINT, marks=pytest.mark.slow),
-        pytest.param(True, signal.SIGTERM, marks=pytest.mark.slow),
+        (False, signal.SIGINT),
+        (True, signal.SIGTERM),
     ],
 )
 def test_ctrl_c_under_tee_keeps_the_rounds(tmp_path, both, number):
@@ -108,7 +108,7 @@ def test_a_run_goes_on_when_head_has_seen_enough(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [train, pytest.param(compare, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("command", [train, compare])
 def test_a_terminal_that_is_closed_saves_the_run(tmp_path, command):
     """The system sends SIGHUP, and whatever is written fails from then on."""
     out = tmp_path / "out"

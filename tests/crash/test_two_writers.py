@@ -78,7 +78,7 @@ def test_a_waiting_lock_excludes_others(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", [make_again, pytest.param(shutil.rmtree, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("what", [make_again, shutil.rmtree])
 def test_a_run_ends_when_its_folder_is_another_one(tmp_path, what):
     out = tmp_path / "run"
     process = subprocess.Popen(

@@ -80,8 +80,8 @@ def _encode(image: np.ndarray, file_format: str) -> bytes:
 def prepare_tiny(
     data_dir: Path,
     names: tuple[str, ...] = (
-        "tiny_grey",
-        "tiny_colour",
+        "tiny_gray",
+        "tiny_color",
         "tiny_jpeg",
         "cifar10",
         "tiny_ragged",
@@ -92,17 +92,17 @@ def prepare_tiny(
 ) -> None:
     """Prepares the named sets in a folder.
 
-    ``tiny_colour`` has other feature names and a validation split, and ``tiny_jpeg`` and ``cifar10`` JPEG records;
+    ``tiny_color`` has other feature names and a validation split, and ``tiny_jpeg`` and ``cifar10`` JPEG records;
     the last three cannot be used.
     """
     import tensorflow_datasets as tfds
 
     data_dir.mkdir(parents=True, exist_ok=True)
     for name in names:
-        colour = name in ("tiny_colour", "tiny_jpeg", "cifar10")
+        color = name in ("tiny_color", "tiny_jpeg", "cifar10")
         encoding = "jpeg" if name in ("tiny_jpeg", "cifar10") else "png"
-        image_key, label_key = ("picture", "kind") if name == "tiny_colour" else ("image", "label")
-        shape = (None, None, 1) if name == "tiny_ragged" else (6, 5, 3 if colour else 1)
+        image_key, label_key = ("picture", "kind") if name == "tiny_color" else ("image", "label")
+        shape = (None, None, 1) if name == "tiny_ragged" else (6, 5, 3 if color else 1)
         features = {image_key: tfds.features.Image(shape=shape, encoding_format=encoding)}
         if name != "tiny_unlabelled":
             features[label_key] = tfds.features.ClassLabel(num_classes=3)
@@ -110,8 +110,8 @@ def prepare_tiny(
         def info(self, features=features):
             return self.dataset_info_from_configs(features=tfds.features.FeaturesDict(features))
 
-        def examples(self, split, name=name, colour=colour, encoding=encoding, keys=(image_key, label_key)):
-            images, labels = tiny_pixels(split, (6, 5, 3 if colour else 1), seed)
+        def examples(self, split, name=name, color=color, encoding=encoding, keys=(image_key, label_key)):
+            images, labels = tiny_pixels(split, (6, 5, 3 if color else 1), seed)
             for number, (image, label) in enumerate(zip(images, labels, strict=True)):
                 image = image[:-1] if name == "tiny_ragged" and number == 3 else image
                 image = image.astype(np.uint16) * 257 if name == "tiny_deep" else image
@@ -121,7 +121,7 @@ def prepare_tiny(
                 yield number, example
 
         def splits(self, download_manager, name=name, examples=examples):
-            test = "validation" if name == "tiny_colour" else "test"
+            test = "validation" if name == "tiny_color" else "test"
             return {"train": examples(self, "train"), test: examples(self, "test")}
 
         body = {

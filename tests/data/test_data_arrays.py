@@ -46,8 +46,8 @@ def test_images_are_what_they_were():
     assert made.num_classes == 4 and made.has_classes and made.client_ids is None and made.name == "arrays"
     np.testing.assert_allclose(made.mean, (PIXELS[:12] / 255).mean(axis=(0, 1, 2)))
     np.testing.assert_allclose(made.std, (PIXELS[:12] / 255).std(axis=(0, 1, 2)))
-    grey = Dataset.from_arrays(**pair(PIXELS[..., 0], LABELS))
-    assert grey.image_shape == (6, 5, 1) and len(grey.mean) == 1
+    gray = Dataset.from_arrays(**pair(PIXELS[..., 0], LABELS))
+    assert gray.image_shape == (6, 5, 1) and len(gray.mean) == 1
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def build(dataset, num_clients, **options):
     return jax.tree.map(jnp.asarray, fed.build(dataset, parts, 0.25, (0, 1), **options))
 
 
-def test_only_images_in_a_tree_are_normalised():
+def test_only_images_in_a_tree_are_normalized():
     made = Dataset.from_arrays(**TREE)
     federation = build(made, 3)
     inputs, targets = jax.jit(lambda f: fed.gather(f, fed.train_part(f, 1, 2), jnp.arange(3)))(federation)
@@ -130,7 +130,7 @@ def test_blocks_of_a_tree():
     np.testing.assert_array_equal(found.text[1], np.arange(4, 9))
 
 
-def test_images_are_normalised_by_the_same_operations_as_ever():
+def test_images_are_normalized_by_the_same_operations_as_ever():
     """The bits of trained models hang on them."""
     federation = build(Dataset.from_arrays(**pair(PIXELS, LABELS)), 3)
     rows = jnp.asarray([3, 1, 1])
@@ -237,7 +237,7 @@ def test_the_digest_of_images_knows_classes_that_no_label_shows():
     assert of() == of(num_classes=3) != of(num_classes=6)
 
 
-def test_the_digest_knows_a_normalisation_that_is_not_the_usual_one():
+def test_the_digest_knows_a_normalization_that_is_not_the_usual_one():
     """The usual one is that of the whole training set, whatever the server keeps; older folders have no trace of it."""
     made = Dataset.from_arrays(**pair(PIXELS, LABELS))
     kept = made.give_server(0.25, 0)

@@ -26,7 +26,7 @@ def test_digits_are_scikit_learns_and_split_by_label():
     assert shares.min() > 0.18 and shares.max() < 0.21
 
 
-def test_normalisation_of_digits_whitens_the_training_pixels():
+def test_normalization_of_digits_whitens_the_training_pixels():
     digits = data.load("digits")
     scaled = (digits.train_images / 255.0 - digits.mean[0]) / digits.std[0]
     assert abs(scaled.mean()) < 1e-9 and abs(scaled.std() - 1) < 1e-9
@@ -46,8 +46,8 @@ def test_synthetic_obeys_its_options_and_is_seeded():
 
 def test_synthetic_test_set_can_be_learnt_from_the_training_set():
     blobs = data.load("synthetic")
-    centres = np.stack([blobs.train_images[blobs.train_labels == c].mean(axis=0).ravel() for c in range(10)])
-    distances = ((blobs.test_images.reshape(500, 1, -1) - centres) ** 2).sum(-1)
+    centers = np.stack([blobs.train_images[blobs.train_labels == c].mean(axis=0).ravel() for c in range(10)])
+    distances = ((blobs.test_images.reshape(500, 1, -1) - centers) ** 2).sum(-1)
     assert (distances.argmin(1) == blobs.test_labels).mean() > 0.6
 
 

@@ -33,7 +33,7 @@ def own_copy(prepared: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(prepared, tmp_path / "own"))
 
 
-def the_copy(folder: Path, name: str = "tiny_grey") -> Path:
+def the_copy(folder: Path, name: str = "tiny_gray") -> Path:
     (found,) = folder.glob(f"{name}-*")
     return found
 
@@ -45,10 +45,10 @@ def must_not_decode(*_):
 # Reading prepared folders.
 
 
-@pytest.mark.parametrize("name", ["tiny_grey", "tiny_colour"])
+@pytest.mark.parametrize("name", ["tiny_gray", "tiny_color"])
 def test_a_prepared_set_is_read_pixel_for_pixel(prepared, pixels, name):
     dataset = data.load(name, prepared)
-    shape = (6, 5, 3 if name == "tiny_colour" else 1)
+    shape = (6, 5, 3 if name == "tiny_color" else 1)
     for split, images, labels in (
         ("train", dataset.train_images, dataset.train_labels),
         ("test", dataset.test_images, dataset.test_labels),
@@ -72,17 +72,17 @@ def test_jpeg_records_are_said_to_be_lossy(prepared):
 
 @pytest.mark.slow
 def test_reading_prints_nothing(prepared):
-    code = f"from fedjax_sel import data; data.load('tiny_grey', {str(prepared)!r})"
+    code = f"from fedjax_sel import data; data.load('tiny_gray', {str(prepared)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, check=True)
     assert done.stdout == "" and done.stderr == ""
 
 
 def test_the_newest_version_is_read(prepared, tmp_path):
     own = own_copy(prepared, tmp_path)
-    shutil.copytree(own / "tiny_grey/1.2.0", own / "tiny_grey/1.10.0")
-    info = own / "tiny_grey/1.10.0/dataset_info.json"
+    shutil.copytree(own / "tiny_gray/1.2.0", own / "tiny_gray/1.10.0")
+    info = own / "tiny_gray/1.10.0/dataset_info.json"
     info.write_text(info.read_text().replace("1.2.0", "1.10.0"))
-    assert data.load("tiny_grey", own).source == "TFDS 1.10.0"
+    assert data.load("tiny_gray", own).source == "TFDS 1.10.0"
 
 
 def truncate(path: Path) -> None:
@@ -104,7 +104,7 @@ def rewrite_info(folder: Path, old: str, new: str) -> None:
     info.write_text(info.read_text().replace(old, new))
 
 
-TRAIN = "tiny_grey-train.array_record-00000-of-00001"
+TRAIN = "tiny_gray-train.array_record-00000-of-00001"
 DAMAGES = {
     "no info": (lambda f: (f / "dataset_info.json").unlink(), "not fully prepared"),
     "info is not JSON": (lambda f: truncate(f / "dataset_info.json"), "dataset_info.json is damaged"),
@@ -123,11 +123,11 @@ DAMAGES = {
 def test_a_damaged_folder_is_one_sentence(prepared, tmp_path, damage):
     own = own_copy(prepared, tmp_path)
     apply, words = DAMAGES[damage]
-    apply(own / "tiny_grey/1.2.0")
+    apply(own / "tiny_gray/1.2.0")
     with pytest.raises(UserError, match=words) as caught:
-        data.load("tiny_grey", own)
+        data.load("tiny_gray", own)
     assert str(own) in str(caught.value) and "\n" not in str(caught.value)
-    assert not list((tmp_path / "cache").glob("tiny_grey-*")), "damaged data must not become a copy"
+    assert not list((tmp_path / "cache").glob("tiny_gray-*")), "damaged data must not become a copy"
 
 
 def test_an_unfinished_preparation_is_said_to_be_one(tmp_path):
@@ -170,46 +170,46 @@ def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
     monkeypatch.setenv("FEDJAX_SEL_CACHE", "~nosuchuser")
     with pytest.raises(UserError, match="FEDJAX_SEL_CACHE=~nosuchuser: there is no home folder"):
-        data.load("tiny_grey")
+        data.load("tiny_gray")
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # a container's user whom nobody knows
-    assert len(data.load("tiny_grey").train_labels) == 30
+    assert len(data.load("tiny_gray").train_labels) == 30
     monkeypatch.delenv("FEDJAX_SEL_CACHE")
     with pytest.raises(UserError, match="FEDJAX_SEL_CACHE: there is no home folder"):
-        data.load("tiny_grey")
+        data.load("tiny_gray")
 
 
 def test_a_set_that_is_not_in_the_folder(prepared):
-    with pytest.raises(UserError, match="did you mean 'tiny_grey'"):
+    with pytest.raises(UserError, match="did you mean 'tiny_gray'"):
         data.load("tiny_gray", prepared)
 
 
 def test_environment_then_home(prepared, tmp_path, monkeypatch):
     with pytest.raises(UserError):
-        data.load("tiny_grey")
+        data.load("tiny_gray")
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
-    from_environment = data.load("tiny_grey")
+    from_environment = data.load("tiny_gray")
     monkeypatch.delenv("TFDS_DATA_DIR")
-    with pytest.raises(UserError, match="no data set 'tiny_grey'"):
-        data.load("tiny_grey")
+    with pytest.raises(UserError, match="no data set 'tiny_gray'"):
+        data.load("tiny_gray")
     shutil.copytree(prepared, tmp_path / "home/tensorflow_datasets")
-    assert same(data.load("tiny_grey"), from_environment)
+    assert same(data.load("tiny_gray"), from_environment)
 
 
 def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path):
-    first = data.load("tiny_grey", prepared)
-    prepare(tmp_path / "other", ("tiny_grey",), seed=1)
-    second = data.load("tiny_grey", tmp_path / "other")
+    first = data.load("tiny_gray", prepared)
+    prepare(tmp_path / "other", ("tiny_gray",), seed=1)
+    second = data.load("tiny_gray", tmp_path / "other")
     assert not np.array_equal(np.sort(first.train_images, axis=None), np.sort(second.train_images, axis=None))
-    assert same(data.load("tiny_grey", prepared), first)
-    assert len(list((tmp_path / "cache").glob("tiny_grey-*"))) == 2
+    assert same(data.load("tiny_gray", prepared), first)
+    assert len(list((tmp_path / "cache").glob("tiny_gray-*"))) == 2
 
 
 @pytest.mark.parametrize("num_bytes", [1 << 17, 5 << 20])
 @pytest.mark.parametrize("place", [0, 0.5, 1])
 def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_bytes, place):
-    folder = own_copy(prepared, tmp_path) / "tiny_grey/1.2.0"
+    folder = own_copy(prepared, tmp_path) / "tiny_gray/1.2.0"
     (folder / TRAIN).write_bytes(bytes(num_bytes))
     before = tfds.fingerprint(folder)
     assert tfds.fingerprint(folder) == before
@@ -225,9 +225,9 @@ def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_by
 
 
 def test_the_second_load_is_the_first_from_the_copy(prepared, monkeypatch):
-    first = data.load("tiny_grey", prepared)
+    first = data.load("tiny_gray", prepared)
     monkeypatch.setattr(tfds, "read", must_not_decode)
-    second = data.load("tiny_grey", prepared)
+    second = data.load("tiny_gray", prepared)
     assert same(first, second)
     assert isinstance(second.train_images, np.memmap) and not second.train_images.flags.writeable
 
@@ -259,27 +259,27 @@ COPY_DAMAGES = {
 
 @pytest.mark.parametrize("damage", COPY_DAMAGES)
 def test_a_damaged_copy_is_made_again(prepared, isolated, monkeypatch, damage):
-    first = data.load("tiny_grey", prepared)
+    first = data.load("tiny_gray", prepared)
     first = data.Dataset(
         **{**vars(first), "train_images": np.array(first.train_images), "test_images": np.array(first.test_images)}
     )
     COPY_DAMAGES[damage](the_copy(isolated))
     with pytest.warns(UserWarning, match="damaged"):
-        assert same(data.load("tiny_grey", prepared), first)
+        assert same(data.load("tiny_gray", prepared), first)
     monkeypatch.setattr(tfds, "read", must_not_decode)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert same(data.load("tiny_grey", prepared), first)
+        assert same(data.load("tiny_gray", prepared), first)
     assert [path.name for path in isolated.iterdir()] == [the_copy(isolated).name], "nothing temporary may stay"
 
 
 def test_the_copy_needs_no_packages(prepared):
-    expected = data.load("tiny_grey", prepared)
+    expected = data.load("tiny_gray", prepared)
     code = (
         "import sys\n"
         "for name in ('tensorflow_datasets', 'PIL', 'tensorflow', 'array_record'): sys.modules[name] = None\n"
         "from fedjax_sel import data\n"
-        f"print(data.load('tiny_grey', {str(prepared)!r}).train_images.sum())"
+        f"print(data.load('tiny_gray', {str(prepared)!r}).train_images.sum())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.stdout.split() == [str(expected.train_images.sum())], done.stderr
@@ -320,14 +320,14 @@ def break_package(tmp_path, monkeypatch):
 def test_a_missing_package_is_one_sentence(prepared, break_package, package):
     break_package(package)
     with pytest.raises(UserError) as caught:
-        data.load("tiny_grey", prepared)
+        data.load("tiny_gray", prepared)
     assert re.fullmatch(re.escape(SENTENCE).replace(r"\{\}", rf"ModuleNotFoundError: .*{package}.*"), str(caught.value))
 
 
 def test_a_package_that_is_missing_behind_it_is_one_sentence(prepared):
     code = (
         "import sys\nsys.modules['tensorflow_metadata'] = None\nfrom fedjax_sel import data\n"
-        f"try: data.load('tiny_grey', {str(prepared)!r})\nexcept ValueError as error: print(error)"
+        f"try: data.load('tiny_gray', {str(prepared)!r})\nexcept ValueError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     missing = "ModuleNotFoundError: No module named 'tensorflow_metadata.proto'; 'tensorflow_metadata' is not a package"
@@ -339,16 +339,16 @@ def test_a_package_that_is_missing_behind_it_is_one_sentence(prepared):
 def test_a_broken_package_is_one_sentence(prepared, break_package, package, statement):
     break_package(package, statement)
     with pytest.raises(UserError) as caught:
-        data.load("tiny_grey", prepared)
+        data.load("tiny_gray", prepared)
     assert str(caught.value) == SENTENCE.format(BROKEN[statement])
 
 
 @pytest.mark.slow
 def test_nothing_but_a_prepared_folder_needs_the_package(prepared, break_package):
-    copied = data.load("tiny_grey", prepared)
+    copied = data.load("tiny_gray", prepared)
     for package in ("tensorflow_datasets", "tensorflow_metadata", "array_record", "importlib_resources"):
         break_package(package, "raise KeyError")
-    assert same(data.load("tiny_grey", prepared), copied)  # its folder is known by its files, and there is a copy
+    assert same(data.load("tiny_gray", prepared), copied)  # its folder is known by its files, and there is a copy
     assert len(data.load("digits").train_labels) > 1000
     assert len(data.load("synthetic:train_size=50").train_labels) == 50
     result = fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=2))
@@ -359,7 +359,7 @@ def test_without_a_writable_cache_it_goes_on(prepared, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "file/cache"))
     with pytest.warns(UserWarning, match="continuing without"):
-        assert len(data.load("tiny_grey", prepared).train_labels) == 30
+        assert len(data.load("tiny_gray", prepared).train_labels) == 30
 
 
 def test_a_writer_that_dies_leaves_no_copy(prepared, isolated, monkeypatch):
@@ -368,9 +368,9 @@ def test_a_writer_that_dies_leaves_no_copy(prepared, isolated, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", die)
     with pytest.raises(KeyboardInterrupt):
-        data.load("tiny_grey", prepared)
+        data.load("tiny_gray", prepared)
     monkeypatch.undo()
-    assert not list(isolated.glob("tiny_grey-*"))
+    assert not list(isolated.glob("tiny_gray-*"))
 
 
 def test_many_writers_at_once_end_with_one_sound_copy(tmp_path, isolated):

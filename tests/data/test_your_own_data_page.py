@@ -53,4 +53,4 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
             assert (start, command) == ("fedjax-sel", "data")
             assert data.main(flags) == 0
             assert "10 clients" in capsys.readouterr().out
-    assert there["fashion"].mean == (0.1307,), "the published normalisation"
+    assert there["fashion"].mean == (0.1307,), "the published normalization"

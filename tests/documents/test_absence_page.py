@@ -44,7 +44,7 @@ def test_who_is_away_answers_all_the_same():
 
 
 def test_the_leads_over_random_are_those_of_the_comparisons():
-    for share, shown in (("1", "everybody"), ("0.7", "70 %"), ("0.5", "50 %")):
+    for share, shown in (("1", "all"), ("0.7", "70 %"), ("0.5", "50 %")):
         cells = [
             f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
             for row in rows(f"pairs_{share}.csv")
@@ -53,7 +53,7 @@ def test_the_leads_over_random_are_those_of_the_comparisons():
 
 
 def test_the_means_are_those_of_the_runs():
-    for share, shown in (("1", "everybody"), ("0.7", "70 %"), ("0.5", "50 %")):
+    for share, shown in (("1", "all"), ("0.7", "70 %"), ("0.5", "50 %")):
         cells = [
             f"{float(row['last_rounds_accuracy_mean']):.3f} ± {float(row['last_rounds_accuracy_sd']):.3f}, "
             f"GEMD {float(row['gemd_mean']):.2f}"

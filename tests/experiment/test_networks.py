@@ -25,7 +25,6 @@ def test_resnet8_trains_under_every_strategy(algo):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name,rate", [("logistic", 0.5), ("lenet", 0.1)])
 def test_small_networks_learn(name, rate):
     digits = "synthetic:train_size=400,test_size=100,num_classes=4,image_size=14"
@@ -46,7 +45,6 @@ def test_what_plain_networks_lack_is_refused(changes):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("algo", ["fl_dp3s", "fedcor", "gpfl"])
 def test_the_mlp_sees_rows_of_a_table_as_it_sees_pictures(algo):
     """The same numbers in another shape are the same run."""

@@ -192,8 +192,7 @@ def test_a_table_for_pandas(kept):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", pytest.param("scaffold", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("optimizer", ["fedavg", "fedadam", "scaffold"])
 def test_batch_statistics_are_averaged_whatever_the_servers_optimizer(optimizer):
     """One step a client without dropout: each client's statistics are those of its batch, and the mean is by hand."""
     posed = problem.pose(of(optimizer=optimizer, model=Net(rate=0.0), local_steps=1, batch_size=20, rounds=1))
@@ -713,7 +712,6 @@ def test_another_name_is_another_experiment(kept):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "field,one,other",
     [

@@ -44,8 +44,6 @@ LEFT_TO_XLA = [
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("sides,channels,features,window,options", CASES + LEFT_TO_XLA)
 def test_it_equals_xlas(sides, channels, features, window, options):
     x = jax.random.normal(KEY, (2, 4, *sides, channels))  # two clients

@@ -18,7 +18,7 @@ KEY = jax.random.key(3)
 
 
 def of_resnet(channels, classes, features, blocks):
-    """The number of parameters, layer by layer: a normalisation has two for each channel, convolutions have no bias."""
+    """The number of parameters, layer by layer: a normalization has two for each channel, convolutions have no bias."""
     total = 9 * channels * features[0] + 2 * features[0]
     before = features[0]
     for width in features:
@@ -31,7 +31,6 @@ def of_resnet(channels, classes, features, blocks):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "module,shape,expected",
     [
@@ -108,7 +107,6 @@ def test_images_are_learned_with_weights_for_every_client(module, side, channels
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("every_position", [False, True])
 @pytest.mark.parametrize("units,steps,rate", [(24, 60, 3.0), (256, 20, 3.0)], ids=["small", "LEAF's"])
 def test_text_is_learned_with_weights_for_every_client(every_position, units, steps, rate):

@@ -1,4 +1,4 @@
-"""Layers against XLA's own convolution and pooling; initialisers and dropout against their laws."""
+"""Layers against XLA's own convolution and pooling; initializers and dropout against their laws."""
 
 from fractions import Fraction
 
@@ -17,7 +17,6 @@ MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be la
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     "form,size,channels,features,side,batch",
     [(form, *case) for form in layers.CONVOLUTIONS for case in SMALL] + [("winograd", *case) for case in MANY_TILES],
@@ -46,7 +45,6 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
     "size,channels,side,batch",
@@ -136,7 +134,7 @@ def test_images_too_small_for_a_model_are_refused():
 
 
 @pytest.mark.parametrize("name", layers.INITIALIZERS)
-def test_initialisers_have_their_standard_deviation(name):
+def test_initializers_have_their_standard_deviation(name):
     fan_in, fan_out = 300, 100
     weights = layers.kernel_initializer(name, fan_in, fan_out)(jax.random.key(0), (fan_in, fan_out), jnp.float32)
     variance = {"pytorch": 1 / (3 * fan_in), "kaiming": 2 / fan_in, "xavier": 2 / (fan_in + fan_out)}[
@@ -147,7 +145,7 @@ def test_initialisers_have_their_standard_deviation(name):
     assert largest > 1.2 if name.endswith("normal") else 0.99 < largest <= 1.0
 
 
-def test_initialisers_draw_independently():
+def test_initializers_draw_independently():
     """Else FL-DP3S's kernels would be alike because the weights are."""
     drawn = [
         layers.kernel_initializer(name, 300, 100)(jax.random.key(0), (300, 100), jnp.float32).ravel()
@@ -165,7 +163,7 @@ def test_dropout_rate_scale_and_independence(rate):
     assert abs((out == 0).mean() - rate) < 4 * np.sqrt(rate * (1 - rate) / out.size)
     np.testing.assert_allclose(out[out != 0], 1 / (1 - rate), rtol=1e-6)
     dropped = out == 0
-    for shift in (1, 7, 125, 250):  # neighbours that share a word of random bits
+    for shift in (1, 7, 125, 250):  # neighbors that share a word of random bits
         together = (dropped[:, shift:] & dropped[:, :-shift]).mean()
         assert abs(together - rate**2) < 5 * np.sqrt(rate**2 * (1 - rate**2) / out.size)
     np.testing.assert_array_equal(dropout.apply({}, x, False), x)

@@ -21,7 +21,7 @@ def of_client(client, stacked):
 
 
 class Regularised(nn.Module):
-    """Batch normalisation and dropout, as in Flax's own guides."""
+    """Batch normalization and dropout, as in Flax's own guides."""
 
     @nn.compact
     def __call__(self, x, train: bool = False):
@@ -118,13 +118,13 @@ class ByMode(nn.Module):
     """Its flag has a name and values of its own."""
 
     rate: float = 0.5
-    normalises: bool = True
+    normalizes: bool = True
     phase: str = "eval"
 
     @nn.compact
     def __call__(self, x, mode="eval"):
         trains = "train" in (mode, self.phase)
-        if self.normalises:
+        if self.normalizes:
             x = nn.BatchNorm(use_running_average=not trains)(x)
         return nn.Dropout(self.rate, deterministic=not trains)(x)
 
@@ -132,7 +132,7 @@ class ByMode(nn.Module):
 @pytest.mark.parametrize(
     "module,words",
     [(ByMode(rate=0.0), "ByMode has batch statistics that do not change in a training pass"),
-     (ByMode(normalises=False), "ByMode has an inactive Dropout layer in a training pass"),
+     (ByMode(normalizes=False), "ByMode has an inactive Dropout layer in a training pass"),
      (nn.Sequential([nn.Dense(4), nn.BatchNorm(use_running_average=True)]), "Sequential has batch statistics")],
 )  # fmt: skip
 def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):

@@ -20,7 +20,7 @@ def of_client(client, stacked):
 
 
 class Regularised(nnx.Module):
-    """Batch normalisation and dropout, as in Flax's own guides."""
+    """Batch normalization and dropout, as in Flax's own guides."""
 
     def __init__(self, features, *, rngs):
         self.first = nnx.Linear(5, features, rngs=rngs)

@@ -65,7 +65,6 @@ def test_bfloat16_rounds_factors_and_results_and_sums_in_more(product):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 def test_convolutions_in_bfloat16_are_those_of_float32_up_to_rounding(form):
     x = jax.random.normal(jax.random.key(0), (64, 12, 12, 16))
@@ -109,14 +108,8 @@ def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
     assert {equation.params["precision"] for equation in found} == {(core.LEVELS["float32"],) * 2}
 
 
-SAMPLE = ("fedcor", "fl_dp3s", "gpfl")
-
-
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize(
-    "algo", [pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.slow]) for name in strategies.names()]
-)
+@pytest.mark.parametrize("algo", strategies.names())
 def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(algo):
     timing = "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
     program = run.prepare(pose(SMALL.replace(algo=algo, precision="bfloat16", timing=timing)))

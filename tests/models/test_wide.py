@@ -14,7 +14,6 @@ INPUTS, FEATURES = 2048, 512
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("shape", [(1,), (layers.FEW_EXAMPLES,), (layers.FEW_EXAMPLES + 1,), (3, 4), (5, 7)], ids=str)
 def test_the_product_and_its_gradient_are_the_plain_ones(shape):
     keys = jax.random.split(jax.random.key(0), 3)

@@ -281,7 +281,6 @@ def test_many_clients_with_an_indefinite_rounded_matrix():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("seed", range(5))
 def test_closed_form_is_the_optimum_that_long_fits_approach(seed):
     rng = np.random.default_rng(seed)

@@ -133,7 +133,6 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("missing", [(), (1,), (0, 3, 6)])
 @pytest.mark.parametrize("deficient", [False, True])
 def test_subset_is_the_law_of_the_submatrix(missing, deficient):

@@ -105,7 +105,7 @@ def test_the_leaderboard_draws_a_strategy_as_comparisons_do_and_another_optimize
 
 
 @pytest.mark.slow
-def test_a_small_file_has_the_colours_of_the_styles(drawn):
+def test_a_small_file_has_the_colors_of_the_styles(drawn):
     figure, _ = drawn
     colors = [style.color for style in plots.styles_of(NAMES).values()]
     wanted = np.array([[int(color[place : place + 2], 16) for place in (1, 3, 5)] for color in colors])

@@ -64,7 +64,7 @@ def test_a_single_seed_has_no_band(tmp_path, bands):
 
 
 @pytest.mark.slow
-def test_a_run_has_the_same_colour_in_its_own_picture(tmp_path, monkeypatch):
+def test_a_run_has_the_same_color_in_its_own_picture(tmp_path, monkeypatch):
     drawn, plot = [], Axes.plot
     monkeypatch.setattr(Axes, "plot", lambda axis, *a, **named: drawn.append(named) or plot(axis, *a, **named))
     result = made_up.result(0.9, algo="oort")

@@ -110,7 +110,6 @@ DAMAGES = [edited, doubled, of_another_seed, of_one_seed, longer, without_bytes,
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("known", ["both", "result.json", "checkpoints"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_files_that_are_not_what_they_were_are_refused(here, capsys, damage, known):

@@ -73,7 +73,6 @@ FILES = {
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("name,damage", [(name, damage) for name in FILES for damage in FILES[name]])
 def test_a_report_neither_waits_nor_breaks(run, tmp_path, capsys, monkeypatch, name, damage):
     """It is one sentence, or a table where the file's content is known from elsewhere."""

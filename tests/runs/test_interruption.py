@@ -59,7 +59,6 @@ class StopAt:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "changes,then,on",
     [

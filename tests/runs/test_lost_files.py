@@ -79,9 +79,8 @@ def damaged(path):
     "config,data,environment",
     [
         (lost, lost, damaged),
-        pytest.param(damaged, damaged, lost, marks=pytest.mark.slow),
-        pytest.param(lambda path: path.write_text("[1]"), lambda path: path.write_text("{}"),
-                     lambda path: path.write_text("[]"), marks=pytest.mark.slow),
+        (damaged, damaged, lost),
+        (lambda path: path.write_text("[1]"), lambda path: path.write_text("{}"), lambda path: path.write_text("[]")),
     ],
 )  # fmt: skip
 def test_a_run_goes_on_without_what_only_describes_it(
@@ -103,7 +102,6 @@ def test_a_run_goes_on_without_what_only_describes_it(
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["config.json", "data.json", "environment.json"])
 def test_nothing_is_written_before_all_was_read(unfinished, name, monkeypatch):
     """A folder that cannot go on stays as it is, whatever else is lost there."""
@@ -159,7 +157,6 @@ def continued(file):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("damage", [removed, cut, emptied, continued])
 @pytest.mark.parametrize("after", [1, 2, 3])
 def test_rows_that_are_lost_while_a_run_goes_on_are_written_again(whole, writing, damage, after):
@@ -194,7 +191,7 @@ def test_a_run_whose_rows_are_removed_ends_like_one_whose_were_not(whole, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [7, pytest.param(0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [7, 0])
 def test_a_run_that_died_before_its_first_save_leaves_nothing_behind(whole, tmp_path, capsys, rows):
     out = died_early(whole, tmp_path, rows)
     fedjax_sel.run(SMALL.replace(out=str(out)), progress=True)

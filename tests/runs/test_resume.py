@@ -323,8 +323,7 @@ def test_without_a_whole_checkpoint_the_run_ends_clearly_and_nothing_is_touched(
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("step", ["_write_arrays", pytest.param("_write_manifest", marks=pytest.mark.slow), "_commit"])
+@pytest.mark.parametrize("step", ["_write_arrays", "_write_manifest", "_commit"])
 def test_a_full_or_read_only_disk_ends_the_run_and_leaves_what_is_good(whole, unfinished, monkeypatch, step):
     story = 'RESOURCE_EXHAUSTED: Error writing "0": Failed to write 4 bytes to file 15: No space left on device'
     errors = {

@@ -67,7 +67,6 @@ def test_snapshots_come_at_the_ends_of_chunks_and_no_more_often_than_asked():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("answer,rounds", [(np.True_, 2), (np.False_, 5), (1, 2), (None, 5)])
 def test_a_callback_ends_a_run_by_saying_true(answer, rounds):
     class Answers:

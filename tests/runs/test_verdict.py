@@ -89,13 +89,15 @@ NAMES = {
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "fault",
     [
         "negative",
         "far candidates",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("far", "masked", "twice", "candidates twice")),
+        "far",
+        "masked",
+        "twice",
+        "candidates twice",
     ],
 )
 def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):

@@ -172,7 +172,6 @@ def test_the_ledger_equals_the_closed_form(item):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "item",
     [("random", ("variant", "md")), ("clustered",), ("clustered", ("variant", "size")), ("osmd",), ("delta",)],

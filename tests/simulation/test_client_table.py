@@ -25,15 +25,13 @@ PROBES = {"algo": "fedcor", "algo_args": {"warmup": 2, "interval": 2, "warmup_st
     "changes",
     [
         {"seeds": 4, "mesh": "seeds=2"},
-        pytest.param({"seeds": 1, "cohort_batch": 0, "num_selected": 4, "mesh": "clients=2"}, marks=pytest.mark.slow),
+        {"seeds": 1, "cohort_batch": 0, "num_selected": 4, "mesh": "clients=2"},
         # groups that take turns share one store
-        pytest.param({"seeds": 2, "seeds_at_once": 1}, marks=pytest.mark.slow),
+        {"seeds": 2, "seeds_at_once": 1},
         # trains at the round's model without keeping what that changes
-        pytest.param({"seeds": 2, **PROBES}, marks=pytest.mark.slow),
+        {"seeds": 2, **PROBES},
         # not zero at first
-        pytest.param(
-            {"seeds": 1, "optimizer": "fedavg", "client_optimizer": "adagrad", "momentum": 0.0}, marks=pytest.mark.slow
-        ),
+        {"seeds": 1, "optimizer": "fedavg", "client_optimizer": "adagrad", "momentum": 0.0},
     ],
     ids=["groups", "shares", "turns", "probes", "adagrad"],
 )

@@ -103,7 +103,7 @@ def test_eight_devices_give_the_run_of_one(alone, layout, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layout", [[], pytest.param(["--mesh", "seeds=1,clients=2"], marks=pytest.mark.slow)])
+@pytest.mark.parametrize("layout", [[], ["--mesh", "seeds=1,clients=2"]])
 def test_two_machines_give_the_run_of_one_and_one_set_of_files(alone, layout, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

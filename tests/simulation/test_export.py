@@ -106,7 +106,6 @@ def test_every_mode_of_availability(available):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("more", [{}, ABSENT, LOST, ABSENT | LOST], ids=["neither", "absence", "lost reports", "both"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_without_a_clock(algo, more):
@@ -114,7 +113,6 @@ def test_every_strategy_without_a_clock(algo, more):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ALTERNATIVES)
 def test_strategies_that_compute_otherwise(name):
     assert_exports(**TINY, **ABSENT, **ALTERNATIVES[name])

@@ -42,7 +42,7 @@ def test_a_trace_is_read_from_text_and_from_numpy(trace, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algo", [pytest.param("random", marks=pytest.mark.slow), "fl_dp3s"])
+@pytest.mark.parametrize("algo", ["random", "fl_dp3s"])
 def test_nobody_trains_who_the_trace_says_is_away(trace, algo, tmp_path):
     path, table = trace
     result = fedjax_sel.run(SMALL.replace(algo=algo, available=str(path), out=str(tmp_path / "run")))
@@ -104,7 +104,6 @@ BUY_OF_THE_COHORT = [
     ("oort", {}, "training_loss"),
     ("pow_d", {"variant": "rpow-d"}, "training_loss"),
 ]
-LIKE_ANOTHER = [("fedsae", {"variant": "greedy"}, "loss"), ("pow_d", {"variant": "rpow-d"}, "training_loss")]
 
 
 def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
@@ -116,13 +115,9 @@ def test_every_strategy_that_buys_of_its_cohort_is_looked_at():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo,parameters,kind",
-    [
-        pytest.param(*one, marks=[pytest.mark.slow] * (one in LIKE_ANOTHER), id="-".join([one[0], *one[1].values()]))
-        for one in BUY_OF_THE_COHORT
-    ],
+    [pytest.param(*one, id="-".join([one[0], *one[1].values()])) for one in BUY_OF_THE_COHORT],
 )
 def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, kind):
     """What the cohort is asked travels with its reports: no value, no age, no float on the bill; the work was done."""

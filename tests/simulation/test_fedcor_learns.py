@@ -19,7 +19,7 @@ def after_warmup():
 
 @pytest.mark.slow
 def test_embeddings_put_clients_of_one_label_together(after_warmup):
-    """The label of the nearest neighbour is one's own for nearly all clients; by chance for one in twelve."""
+    """The label of the nearest neighbor is one's own for nearly all clients; by chance for one in twelve."""
     (carry, _), federation = after_warmup
     for embeddings, counts in zip(np.asarray(carry.strategy.embeddings), np.asarray(federation.label_counts)):
         labels = counts.argmax(axis=1)

@@ -20,8 +20,8 @@ CONFIG = fedjax_sel.preset("quickstart").replace(
     "changes",
     [
         {"seeds": 2, "cohort_batch": 0},
-        pytest.param({"seeds": 1, "cohort_batch": 1}, marks=pytest.mark.slow),
-        pytest.param({"seeds": 3, "cohort_batch": 2, "algo": "fedcor"}, marks=pytest.mark.slow),
+        {"seeds": 1, "cohort_batch": 1},
+        {"seeds": 3, "cohort_batch": 2, "algo": "fedcor"},
     ],
 )  # fmt: skip
 def test_the_run_is_the_same(changes):

@@ -119,23 +119,19 @@ def direct_losses(program, params, part):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "part,statistic",
     [
         ("train", "mean"),
         ("all", "rms"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [
-                (None, "mean"),
-                ("train", "rms"),
-                ("holdout", "mean"),
-                ("holdout", "rms"),
-                ("all", "mean"),
-                (None, "rms"),
-            ]
-        ),
+        *[
+            (None, "mean"),
+            ("train", "rms"),
+            ("holdout", "mean"),
+            ("holdout", "rms"),
+            ("all", "mean"),
+            (None, "rms"),
+        ],
     ],
 )
 def test_losses_of_all_equal_direct_ones(part, statistic):
@@ -246,18 +242,13 @@ def test_candidates_that_train_are_billed_once():
     "also",
     [
         {"optimizer": "fedavgm", "report_failure_rate": 0.3, "momentum": 0.5, "momentum_buffer": "persistent"},
-        *(
-            pytest.param(also, marks=pytest.mark.slow)
-            for also in (
-                {},
-                {"optimizer": "fedyogi", "server_learning_rate": 0.1, "report_failure_rate": 0.3},
-                {"optimizer": "fedadam", "aggregation": "samples", **UNEQUAL},
-                {"aggregation": "global-samples", **UNEQUAL},
-                {"aggregation": "unbiased", "report_failure_rate": 0.3},
-                {"server_optimizer": "sgd", "server_learning_rate": 0.3},
-                {"optimizer": "fednova", "server_optimizer": "adam", "server_learning_rate": 0.01, "momentum": 0.9},
-            )
-        ),
+        {},
+        {"optimizer": "fedyogi", "server_learning_rate": 0.1, "report_failure_rate": 0.3},
+        {"optimizer": "fedadam", "aggregation": "samples", **UNEQUAL},
+        {"aggregation": "global-samples", **UNEQUAL},
+        {"aggregation": "unbiased", "report_failure_rate": 0.3},
+        {"server_optimizer": "sgd", "server_learning_rate": 0.3},
+        {"optimizer": "fednova", "server_optimizer": "adam", "server_learning_rate": 0.01, "momentum": 0.9},
     ],
     ids=lambda also: "-".join(map(str, also.values())) or "fedavg",
 )
@@ -352,7 +343,6 @@ def test_random_selection_takes_those_who_are_there():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on_nan", ["largest", "missing"])
 def test_a_loss_that_is_not_finite_is_replaced_and_counted(monkeypatch, on_nan):
     real = client.loss
@@ -416,7 +406,6 @@ def test_what_a_function_reads():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on", ["validation", "test"])
 def test_the_servers_own_evaluation(on):
     strategy = watcher(Request("server_metrics", SERVER, always(), (("on", on),)))
@@ -442,7 +431,6 @@ def test_the_servers_own_evaluation(on):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("on,lost", [("validation", 0.0), ("test", 0.4)])
 def test_the_servers_loss_of_averages_of_subsets(on, lost):
     masks = jnp.array([[False] * K, [True] * K, [True, False, False], [False, True, True]])
@@ -561,7 +549,7 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 @pytest.mark.parametrize(
     "request_,sentence",
     [
-        (Request("loss", "neighbours", always()), "from 'neighbours'; request it from all or candidates or selected"),
+        (Request("loss", "neighbors", always()), "from 'neighbors'; request it from all or candidates or selected"),
         (Request("loss", CANDIDATES, always()), "no `candidates` function"),
         (Request("loss", SELECTED, at_start()), "only 'all' can answer at_start()"),
         (Request("loss", ALL, always(), (("onn", "train"),)), "did you mean 'on'"),

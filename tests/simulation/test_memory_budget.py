@@ -47,9 +47,9 @@ def test_groups_share_images_and_compiled_rounds(caplog):
     "changes",
     [
         {"algo": "random"},
-        pytest.param({"algo": "divfl", "num_clients": 50}, marks=pytest.mark.slow),  # N x P facts
-        pytest.param({"algo": "random", "model": "cnn_small", "dataset": "mnist"}, marks=pytest.mark.slow),
-        pytest.param({"algo": "fedcor", "num_selected": 10, "num_clients": 50}, marks=pytest.mark.slow),
+        {"algo": "divfl", "num_clients": 50},  # N x P facts
+        {"algo": "random", "model": "cnn_small", "dataset": "mnist"},
+        {"algo": "fedcor", "num_selected": 10, "num_clients": 50},
     ],
     ids=lambda changes: "-".join(map(str, changes.values())),
 )

@@ -102,7 +102,7 @@ def test_scaffold_equals_its_twin_over_rounds_with_changing_cohorts():
     "failure",
     [
         {"report_failure_rate": 0.5},
-        pytest.param({"on_nonfinite": "skip", "learning_rate": 1e18}, marks=pytest.mark.slow),
+        {"on_nonfinite": "skip", "learning_rate": 1e18},
     ],
 )
 def test_scaffolds_variate_of_the_server_stays_the_mean_of_the_clients(failure):
@@ -143,10 +143,7 @@ def test_fednova_averages_directions():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "aggregation",
-    [pytest.param(rule, marks=[] if rule == "samples" else [pytest.mark.slow]) for rule in RULES],
-)
+@pytest.mark.parametrize("aggregation", RULES)
 def test_fednova_of_equal_steps_is_fedavg(aggregation):
     work = {"local_steps": 5, "batch_size": 4, "momentum": 0.5, "aggregation": aggregation}
     nova, average = (ravel(play(program_of(optimizer=name, **work))[0].params) for name in ("fednova", "fedavg"))
@@ -381,16 +378,11 @@ def weights_in_many_runs(number, **flat_names):
     "algo,parameters,failures",
     [
         ("random", {}, {"available": 0.6, "report_failure_rate": 0.25}),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (
-                ("random", {"variant": "md"}, {"available": 0.6, "report_failure_rate": 0.25}),
-                ("random", {}, {}),
-                ("random", {}, {"available": 0.3}),
-                ("fl_dp3s", {}, {"available": 0.6}),
-                ("clustered", {}, {"report_failure_rate": 0.4}),
-            )
-        ),
+        ("random", {"variant": "md"}, {"available": 0.6, "report_failure_rate": 0.25}),
+        ("random", {}, {}),
+        ("random", {}, {"available": 0.3}),
+        ("fl_dp3s", {}, {"available": 0.6}),
+        ("clustered", {}, {"report_failure_rate": 0.4}),
     ],
 )
 def test_unbiased_steps_are_those_of_all_whoever_is_away_or_lost(algo, parameters, failures):
@@ -404,7 +396,7 @@ def test_unbiased_steps_are_those_of_all_whoever_is_away_or_lost(algo, parameter
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["uniform-wor", pytest.param("md", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("variant", ["uniform-wor", "md"])
 def test_unbiased_steps_are_those_of_who_is_there_where_a_file_says_who_is(variant, tmp_path):
     there = np.array([True, True, False, True, False])
     (tmp_path / "who.csv").write_text("\n".join("1" if here else "0" for here in there))
@@ -509,7 +501,8 @@ FEDCOR = {"warmup": 2, "interval": 2, "warmup_steps": 2, "steps": 2}
     "algo,algo_args",
     [
         ("random", {}),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("fedcor", FEDCOR), ("pow_d", TRAIN_FIRST))),
+        ("fedcor", FEDCOR),
+        ("pow_d", TRAIN_FIRST),
     ],
 )
 def test_scaffold_sends_a_vector_with_every_model_that_trains(algo, algo_args):
@@ -531,7 +524,7 @@ def test_scaffold_sends_a_vector_with_every_model_that_trains(algo, algo_args):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name,floats",
-    [("fednova", 1), *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("fedprox", "fedyogi", "fedavgm"))],
+    [("fednova", 1), *((name, 0) for name in ("fedprox", "fedyogi", "fedavgm"))],
 )
 def test_other_optimizers_send_next_to_nothing(name, floats):
     plain, _ = ledger_of("random")

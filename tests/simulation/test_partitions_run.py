@@ -13,8 +13,6 @@ SMALL = Config().replace(
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "change",
     [

@@ -111,15 +111,14 @@ def test_scan_equals_a_python_loop():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "groups,share,clients_at_once",
     [
         (1, 1, 0),
-        pytest.param(1, 1, 4, marks=pytest.mark.slow),
-        pytest.param(1, 2, 1, marks=pytest.mark.slow),
+        (1, 1, 4),
+        (1, 2, 1),
         # 3 clients of 2 seeds for 2 devices, two at a time: padded twice
-        pytest.param(1, 2, 2, marks=pytest.mark.slow),
+        (1, 2, 2),
         (2, 1, 0),
     ],
 )
@@ -315,8 +314,8 @@ def ledger_of(config, **flat_names):
 @pytest.mark.parametrize(
     "profile",
     [
-        pytest.param("fc1", marks=pytest.mark.slow),
-        pytest.param("gradient", marks=pytest.mark.slow),
+        "fc1",
+        "gradient",
         "representative-gradient",
     ],
 )

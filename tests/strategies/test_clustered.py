@@ -381,7 +381,7 @@ def test_the_mask_is_the_first_draw_and_weights_count(variant):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["similarity", pytest.param("size", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("variant", ["similarity", "size"])
 def test_availability(variant):
     sizes = np.array([10, 20, 30, 40, 15, 5])
     strategy, state = started(sizes, 3, variant=variant)

@@ -58,7 +58,6 @@ OUTCOME = Outcome(None, None, None, None, None)
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(7, 3), (6, 1), (5, 5)])
 def test_lazy_cohorts_equal_the_twins_over_several_rounds(n, k):
     strategy = divfl()

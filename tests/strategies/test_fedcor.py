@@ -185,7 +185,6 @@ def played(preset, seeds, probes=1, available=None, **overrides):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("preset", list(RULES))
 def test_cohorts_equal_the_twins(preset):
     warmup, begin = (14, 10) if preset == "code-2022" else (8, 0)
@@ -210,9 +209,7 @@ def test_cohorts_equal_the_twins(preset):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "preset", ["paper", *(pytest.param(name, marks=pytest.mark.slow) for name in ("fedgp", "closed-form", "code-2023"))]
-)
+@pytest.mark.parametrize("preset", ["paper", "fedgp", "closed-form", "code-2023"])
 def test_an_update_that_is_due_when_the_warmup_ends_equals_the_twins(preset):
     """Alg. 2 has it: round `warmup` opens with the last sample of the warm-up, a fit, a probe and another fit."""
     strategy = make(preset, warmup=8, interval=4)

@@ -93,8 +93,8 @@ def test_availability_gives_the_law_of_the_submatrix():
 def near_duplicates(seed, n=8, groups=3, noise=1e-6):
     """Profiles in groups, with what keeps those of a group apart at 1e-12 of the largest eigenvalue."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(groups, 4))[np.arange(n) % groups]
-    return np.float32(centres + noise * rng.normal(size=(n, 4))).astype(np.float64)
+    centers = rng.normal(size=(groups, 4))[np.arange(n) % groups]
+    return np.float32(centers + noise * rng.normal(size=(n, 4))).astype(np.float64)
 
 
 def twin_law_of_near_duplicates(profiles, k, available):
@@ -113,14 +113,12 @@ def on_a_tpu(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_on_a_tpu(seed, on_a_tpu):
     assert_law_of_near_duplicates_where_some_are_away(seed)
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(3))
 def test_near_duplicates_keep_their_law_where_some_are_away(seed):
     assert_law_of_near_duplicates_where_some_are_away(seed)
@@ -163,7 +161,6 @@ def test_inclusion_on_a_tpu_is_that_of_the_law(n, k, on_a_tpu):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("available", [None, [True] * 5 + [False, True, True]])
 def test_near_duplicates_keep_their_law_in_a_pool(available):
     profiles = near_duplicates(1)

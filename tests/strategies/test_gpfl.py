@@ -176,7 +176,6 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k,parameters,away", [
     (7, 3, {}, False),
     (7, 3, {}, True),
@@ -421,10 +420,10 @@ def bandit(parameters, quality, n, k, rounds=500, games=1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("alpha,most", [("linear", 55), ("tent", 100)])
-def test_the_printed_factor_makes_a_favourite_and_the_sign_does_not(alpha, most):
+def test_the_printed_factor_makes_a_favorite_and_the_sign_does_not(alpha, most):
     """100 clients that differ clearly: the long tail of the paper's Fig. 5 comes with the factor as printed."""
-    favourite = bandit({"outcome": "printed", "alpha": alpha}, 3 * QUALITY, 100, 5, games=4)
-    assert (np.abs(favourite.max(axis=1) - 480) <= 10).all() and (favourite.sum(axis=1) == 2500).all()
+    favorite = bandit({"outcome": "printed", "alpha": alpha}, 3 * QUALITY, 100, 5, games=4)
+    assert (np.abs(favorite.max(axis=1) - 480) <= 10).all() and (favorite.sum(axis=1) == 2500).all()
     even = bandit({"outcome": "sign", "alpha": alpha}, 3 * QUALITY, 100, 5, games=4)
     assert (even.max(axis=1) >= 30).all() and (even.max(axis=1) <= most).all()
     assert (np.abs(np.median(even, axis=1) - 25) <= 2).all()

@@ -344,7 +344,6 @@ def test_the_clock_prefers_fast_clients():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("utilities", [[0.0] * 6, [7.0] * 6, [1e9] * 6])
 def test_equal_utilities_give_uniform_cohorts(utilities):
     strategy, state = mid_game([10] * 6, 2, utilities, [1] * 6, [1] * 6, 0.0, exploration_min=0.0)

@@ -148,7 +148,6 @@ def test_over_replicates_is_each_replicate_by_itself(available):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("name", ["afl", "fl_dp3s", "pow_d"])
 def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     """Facts that come from outside, step by step and without jit: the cohorts are those of the kit's compiled game."""

@@ -64,7 +64,7 @@ def update_of(trainer, who, key):
 
 
 def examples(who, part="train"):
-    """A client's images (normalised) and labels, by hand."""
+    """A client's images (normalized) and labels, by hand."""
     start, size, held = (int(a[0, who]) for a in (FEDERATION.starts, FEDERATION.train_sizes, FEDERATION.holdout_sizes))
     chosen = {"train": (start, size), "holdout": (start + size, held), "all": (start, size + held)}[part]
     rows = np.asarray(FEDERATION.order[0, chosen[0] : chosen[0] + chosen[1]])
@@ -158,7 +158,6 @@ def test_one_full_batch_step_is_one_step_of_gradient_descent():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("part", ["train", "holdout", "all"])
 def test_losses_are_means_over_the_right_examples(part):
     trainer = make_trainer(epochs=1)

@@ -32,7 +32,6 @@ def drawn_in_a_loop(model, work):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("dropout", [0.5, 0.3])
 def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, monkeypatch):
     model, work = of(dropout)

@@ -32,7 +32,7 @@ def test_all_orders_of_three_and_four_are_equally_likely():
 
 
 @pytest.mark.parametrize("size", [10, 48])
-def test_single_positions_pairs_and_neighbours_are_uniform(size):
+def test_single_positions_pairs_and_neighbors_are_uniform(size):
     drawn = orders(size, 40_000)
     for index in (0, 1, size // 2, size - 1):
         assert stats.chisquare(np.bincount(drawn[:, index], minlength=size)).pvalue > 1e-5

@@ -1,6 +1,5 @@
 """Hooks of `mkdocs build`, registered in mkdocs.yml.
 
-* The navigation skips pages that do not exist yet.
 * Linked results, sources and CONTRIBUTING.md become part of the site, so that it works offline.
 * Marked parts are generated from the code and from committed results (`generated.py`).
 * Equations become MathML, which browsers render natively (`equations.py`).
@@ -15,12 +14,6 @@ import repository_links
 from mkdocs.structure.files import File  # pyright: ignore[reportMissingImports]
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def on_config(config: Any) -> Any:
-    """Remove pages that do not exist yet from the navigation."""
-    config.nav = _existing(config.nav, Path(config.docs_dir))
-    return config
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -42,21 +35,3 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def on_page_content(html: str, page: Any, **_: Any) -> str:
     """Convert equations to MathML."""
     return equations.as_mathml(html, page.file.src_uri)
-
-
-def _existing(entries: list, folder: Path) -> list:
-    """Return the navigation without missing pages and empty sections."""
-    kept = []
-    for entry in entries:
-        if isinstance(entry, str):
-            kept += [entry] if (folder / entry).is_file() else []
-            continue
-        ((title, target),) = entry.items()
-        if isinstance(target, list):
-            below = _existing(target, folder)
-            kept += [{title: below}] if below else []
-        elif target in ("contributing.md", "changelog.md") or any(
-            (place / target).is_file() for place in (folder, ROOT)
-        ):
-            kept.append({title: target})
-    return kept

@@ -55,7 +55,7 @@ def _judge(row: str, results: Results, scale: Scale) -> Page:
         low, high = map(float, statistics.mean_interval(found))
         verdict = verdicts.of_bound(low, high, len(found), MOST, other=by_chance, whole=scale.whole_rounds)
         rows.append(
-            Row(cell.column, f"{row}: nearest neighbours with the same label", "clusters (picture)",
+            Row(cell.column, f"{row}: nearest neighbors with the same label", "clusters (picture)",
                 f"{tables.mean_and_sd(found, 2)}; by chance {by_chance:.2f}", len(found),
                 tables.interval(float(found.mean()) - by_chance, low - by_chance, high - by_chance, 2), verdict)
         )  # fmt: skip
@@ -77,7 +77,7 @@ def _figure(embeddings: np.ndarray, labels: np.ndarray) -> Any:
     axis.legend(title="label", frameon=False, ncols=2)
     axis.set_xticks([])
     axis.set_yticks([])
-    axis.set_title("t-SNE of normalised embeddings")
+    axis.set_title("t-SNE of normalized embeddings")
     return figure
 
 

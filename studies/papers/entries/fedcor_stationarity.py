@@ -25,10 +25,10 @@ THROUGHOUT = (
     "otherwise."
 )
 MOSTLY = (
-    f'{ABOUT} "More than 0.9 in most cases" concerns each seed\'s share of pairs above 0.9. It agrees if Student\'s 95 % '
-    "interval of the mean share over seeds lies above one half, differs if it lies below, and is inconclusive if it "
-    "contains one half. The first rule compared the share itself with one half. The second, under which two labels "
-    "agreed, treated all pairs as independent, but pairs of one seed resemble each other."
+    f'{ABOUT} "More than 0.9 in most cases" concerns the share of pairs above 0.9 in each seed. It agrees if the 95 % '
+    "interval of the mean share over seeds (Student's) lies above one half, differs if it lies below, and is "
+    "inconclusive if it contains one half. The first rule compared the share itself with one half. The second, under "
+    "which two labels agreed, treated all pairs as independent, but pairs of one seed resemble each other."
 )
 
 

@@ -326,7 +326,7 @@ def _range_row(values: dict[str, np.ndarray], what: str, digits: int, scale: Sca
         f"{ranges[algo]:.{digits}f}" + (f" (p = {tests[algo]:.2g})" if seeds > 1 else "") for algo in LEADERS
     )
     return Row(
-        PAPERS, f"the range over initialisations of {what} is smaller with fl_dp3s than with random", "yes",
+        PAPERS, f"the range over initializations of {what} is smaller with fl_dp3s than with random", "yes",
         f"{ours} against {theirs}", seeds, f"{ranges['fl_dp3s'] - ranges['random']:+.{digits}f}",
         verdict if scale.whole_rounds else verdicts.NOT_COMPARABLE,
     )  # fmt: skip

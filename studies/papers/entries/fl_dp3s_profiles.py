@@ -57,7 +57,7 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
             Row(COLUMN, f"how much a client's profile differs between {one} and {two}", "significantly", words,
                 len(share), "", verdicts.of_bound(low, high, len(share), STRONGLY))
         )  # fmt: skip
-    note = "The picture's panels share one scale of colours: where a panel is pale, profiles are small."
+    note = "The picture's panels share one scale of colors: where a panel is pale, profiles are small."
     return Page(rows, [note], {"profiles.png": _figure(profiles, "unit of the layer", "output, seed 0")})
 
 

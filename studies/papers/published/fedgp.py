@@ -211,12 +211,12 @@ ENTRIES = (
     ),
     Published(
         id="fedgp/fig4",
-        title="t-SNE of the normalised client embeddings after the warm-up, under 1SPC",
-        claim="Clients with the same label have neighbouring embeddings as soon as the warm-up is over.",
+        title="t-SNE of the normalized client embeddings after the warm-up, under 1SPC",
+        claim="Clients with the same label have neighboring embeddings as soon as the warm-up is over.",
         source=PICTURE,
         settings={**TASKS, **METHOD, "length": Stated(1, ("We normalize the vector length to 1",))},
         reading=(
-            "The picture's clusters are made a number, the share of nearest neighbours with the same label. "
+            "The picture's clusters are made a number, the share of nearest neighbors with the same label. "
             f"{AS_IN_TABLE1}"
         ),
     ),

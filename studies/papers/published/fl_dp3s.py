@@ -98,8 +98,8 @@ ENTRIES = (
     ),
     Published(
         id="fl_dp3s/fig4",
-        title="Profiles of 20 clients under four initialisations, MNIST, xi = 1",
-        claim="The profile of a client depends strongly on how the model was initialised.",
+        title="Profiles of 20 clients under four initializations, MNIST, xi = 1",
+        claim="The profile of a client depends strongly on how the model was initialized.",
         source=PICTURE,
         settings={
             "skewness": Stated("1", (r"similarities on MNIST with $\xi = 1$",)),
@@ -113,8 +113,8 @@ ENTRIES = (
     ),
     Published(
         id="fl_dp3s/fig5",
-        title="Similarity kernel of 20 clients under four initialisations, MNIST, xi = 1",
-        claim="The kernels of the four initialisations can hardly be distinguished.",
+        title="Similarity kernel of 20 clients under four initializations, MNIST, xi = 1",
+        claim="The kernels of the four initializations can hardly be distinguished.",
         source=PICTURE,
         settings={
             "skewness": Stated("1", (r"similarities on MNIST with $\xi = 1$",)),
@@ -124,8 +124,8 @@ ENTRIES = (
     ),
     Published(
         id="fl_dp3s/fig6",
-        title="Accuracy over the rounds under four initialisations, MNIST, xi = 1",
-        claim="FL-DP3S learns about as fast under every initialisation, whereas FedAvg depends on it strongly.",
+        title="Accuracy over the rounds under four initializations, MNIST, xi = 1",
+        claim="FL-DP3S learns about as fast under every initialization, whereas FedAvg depends on it strongly.",
         source=PICTURE,
         settings={**SETTINGS, "skewness": Stated("1", (r"on MNIST with $\xi = 1$ in Fig. 6",))},
         reading=f"The settings are fig1's, as the text says; {ASSUMED}.",

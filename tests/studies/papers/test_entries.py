@@ -22,7 +22,6 @@ def test_an_entry_is_published_and_has_a_rule(name):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(8)
 @pytest.mark.parametrize("name", TRAINED)
 def test_configurations_are_such_as_can_run(name):
     for config in ENTRIES[name].runs.values():

@@ -32,7 +32,6 @@ def judged(name, monkeypatch, changes, scale=None, **flat_names):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "law,fits,gaussian",
     [

@@ -26,9 +26,9 @@ def measured(config, at_once, cohorts=M, round=0, **choices):
     "changes",
     [
         {"seeds": 2},
-        pytest.param({"partition": "dirichlet", "alpha": 0.5, "aggregation": "samples"}, marks=pytest.mark.slow),
-        pytest.param({"optimizer": "fedavgm", "loss_on": "train"}, marks=pytest.mark.slow),
-        pytest.param({"optimizer": "fednova", "local_steps": None, "local_epochs": 2}, marks=pytest.mark.slow),
+        {"partition": "dirichlet", "alpha": 0.5, "aggregation": "samples"},
+        {"optimizer": "fedavgm", "loss_on": "train"},
+        {"optimizer": "fednova", "local_steps": None, "local_epochs": 2},
     ],
 )
 def test_a_round_with_a_cohort_ends_with_its_losses(changes):

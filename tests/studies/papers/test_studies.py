@@ -1,4 +1,4 @@
-"""What entries compute beside tables of runs: neighbours, profiles, descent, convergence, seconds."""
+"""What entries compute beside tables of runs: neighbors, profiles, descent, convergence, seconds."""
 
 import dataclasses
 import shutil
@@ -49,7 +49,7 @@ def test_random_embeddings_are_as_pure_as_chance():
     "purity,verdict",
     [(0.9, verdicts.REPRODUCED), (0.3, verdicts.NOT_REPRODUCED), (0.0, verdicts.CONTRADICTED)],
 )
-def test_the_verdict_on_neighbours(monkeypatch, purity, verdict):
+def test_the_verdict_on_neighbors(monkeypatch, purity, verdict):
     monkeypatch.setattr(state, "after", lambda result: {".strategy.embeddings": np.ones((5, 2, 8))})
     monkeypatch.setattr(state, "main_labels", lambda result: np.tile(np.arange(8) % 4, (5, 1)))
     monkeypatch.setattr(embeddings, "purity", lambda one, labels: purity)

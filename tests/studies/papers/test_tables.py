@@ -338,7 +338,7 @@ INITIALIZERS = ("kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-n
 
 
 def spreads(ours, randoms):
-    """Fig. 6's rows of the ranges, of rounds and of accuracy, where each initialisation's seeds arrive so."""
+    """Fig. 6's rows of the ranges, of rounds and of accuracy, where each initialization's seeds arrive so."""
     results = {}
     for name, one, other in zip(INITIALIZERS, ours, randoms):
         results |= {
@@ -349,7 +349,7 @@ def spreads(ours, randoms):
     return [row for row in rows if row.what.startswith("the range")]
 
 
-def test_spreads_over_initialisations():
+def test_spreads_over_initializations():
     seeds = np.arange(8)
     same, apart = [5 + seeds % 2] * 4, [6 + 4 * place + seeds % 2 for place in range(4)]
     rounds, over = spreads(same, apart)

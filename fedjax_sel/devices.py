@@ -296,12 +296,9 @@ def check_that_jax_starts() -> None:
 
 
 def be_deterministic() -> None:
-    """Make GPU operations bitwise reproducible; call this before JAX starts its devices.
-
-    If XLA does not know the flag, nothing is set, and `check_deterministic` reports it.
-    """
+    """Make GPU operations bitwise reproducible; call this before JAX starts its devices."""
     flags = os.environ.get("XLA_FLAGS", "")
-    if DETERMINISTIC in flags or not jax_settings.knows_flags(DETERMINISTIC):
+    if DETERMINISTIC in flags:
         return
     os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     cores = jax.config.values["jax_num_cpu_devices"]
@@ -316,16 +313,6 @@ def be_deterministic() -> None:
 
 
 DETERMINISTIC = "--xla_gpu_deterministic_ops=true"
-
-
-def check_deterministic() -> None:
-    """Reject devices whose operations may not be bitwise reproducible; call this after all other configuration."""
-    if DETERMINISTIC not in os.environ.get("XLA_FLAGS", "") and jax.default_backend() != "cpu":
-        raise UserError(
-            f"--deterministic: the installed jaxlib does not know {DETERMINISTIC}, which a "
-            f"{jax.default_backend().upper()} needs for bitwise reproducibility; install a jaxlib that does, or remove "
-            "the flag"
-        )
 
 
 def keep_programs() -> None:

@@ -1,5 +1,7 @@
 """Metrics of a run: pure functions of its arrays."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -181,38 +183,41 @@ def worst_decile(values: jax.Array) -> jax.Array:
     return -jax.lax.top_k(-values, count)[0].mean()
 
 
-def gini_index(values: ArrayLike) -> jax.Array:
+def gini_index(values: ArrayLike) -> Any:
     """Return the Gini index over clients: sum_ij |x_i - x_j| / (2 N sum_i x_i); 0 for equal values, below 1.
 
     Args:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        float32 [...]; 0 if all values are zero, NaN if one is negative.
+        Array of the kind of `values`, [...]; 0 if all values are zero, NaN if one is negative.
     """
-    ascending = jnp.sort(_nonnegative(values), axis=-1)
+    xp, values = _nonnegative(values)
+    ascending = xp.sort(values, axis=-1)
     n, total = ascending.shape[-1], ascending.sum(axis=-1)
-    ranks = 2.0 * jnp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
-    return (ranks * ascending).sum(axis=-1) / (n * jnp.where(total > 0, total, 1.0))
+    ranks = 2.0 * xp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
+    return (ranks * ascending).sum(axis=-1) / (n * xp.where(total > 0, total, 1.0))
 
 
-def jain_index(values: ArrayLike) -> jax.Array:
+def jain_index(values: ArrayLike) -> Any:
     """Return Jain's index over clients: (sum_i x_i)^2 / (N sum_i x_i^2); 1 for equal values, 1 / N for one client.
 
     Args:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        float32 [...]; 1 if all values are zero, NaN if one is negative.
+        Array of the kind of `values`, [...]; 1 if all values are zero, NaN if one is negative.
     """
-    values = _nonnegative(values)
+    xp, values = _nonnegative(values)
     squares = values.shape[-1] * (values**2).sum(axis=-1)
-    return jnp.where(squares == 0, 1.0, values.sum(axis=-1) ** 2 / jnp.where(squares == 0, 1.0, squares))
+    return xp.where(squares == 0, 1.0, values.sum(axis=-1) ** 2 / xp.where(squares == 0, 1.0, squares))
 
 
-def _nonnegative(values: ArrayLike) -> jax.Array:
-    values = jnp.asarray(values, jnp.float32)
-    return jnp.where((values < 0).any(axis=-1, keepdims=True), jnp.nan, values)
+def _nonnegative(values: ArrayLike) -> tuple[Any, Any]:
+    """Return NumPy or jax.numpy, which starts a device, and its array of the values."""
+    xp: Any = jnp if isinstance(values, jax.Array) else np
+    values = xp.asarray(values, xp.float32)
+    return xp, xp.where((values < 0).any(axis=-1, keepdims=True), xp.nan, values)
 
 
 def participation_gap(counts: ArrayLike, num_rounds: int) -> np.ndarray:

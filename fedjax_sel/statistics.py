@@ -253,11 +253,6 @@ def restricted(amounts: ArrayLike, horizon: float) -> np.ndarray:
     return np.minimum(np.where(np.isnan(amounts), horizon, amounts), horizon)
 
 
-def restricted_mean(amounts: ArrayLike, horizon: float) -> np.ndarray:
-    """Return the mean amount to the target, restricted to a horizon, [...]; arguments as for `restricted`."""
-    return restricted(amounts, horizon).mean(axis=-1)
-
-
 ALPHA = 0.05
 BETTER, WORSE, NOT_SIGNIFICANT, TOO_FEW_SEEDS = "better", "worse", "not significant", "too few seeds"
 
@@ -376,5 +371,5 @@ def compare(
 __all__ = [
     "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Holm", "Interval", "compare", "holm",
     "interquartile_mean", "interquartile_mean_interval", "least_pairs", "mean_interval", "performance_profile",
-    "ratio_interval", "restricted", "restricted_mean", "share_arrived", "sign_flip_test",
+    "ratio_interval", "restricted", "share_arrived", "sign_flip_test",
 ]  # fmt: skip

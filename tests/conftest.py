@@ -3,11 +3,20 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
-from fedjax_sel.core import jax_settings
 from tests import programs_kept
+
+
+def knows_flags(flags: str) -> bool:
+    """Return whether the installed jaxlib knows all flags in a value of XLA_FLAGS; XLA aborts on an unknown flag."""
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-c", "import jax; jax.devices()"]
+    return subprocess.run(command, env=environment, capture_output=True).returncode == 0
+
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 # A shell's `&` ignores Ctrl-C, and `nohup` a closed terminal, for all that they start: tests send both, to processes of
@@ -19,7 +28,7 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
 QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
 KNOWN_FLAGS = "FEDJAX_SEL_KNOWN_FLAGS"  # of QUICK_TO_COMPILE, for the workers and the processes that tests start
 if KNOWN_FLAGS not in os.environ:
-    os.environ[KNOWN_FLAGS] = " ".join(filter(jax_settings.knows_flags, QUICK_TO_COMPILE))
+    os.environ[KNOWN_FLAGS] = " ".join(filter(knows_flags, QUICK_TO_COMPILE))
 os.environ["XLA_FLAGS"] = f"{os.environ[KNOWN_FLAGS]} {os.environ.get('XLA_FLAGS', '')}"
 # Many tests compile the same programs: the workers, and the processes that tests start, share them.
 _programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else programs_kept.begin()

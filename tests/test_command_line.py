@@ -8,6 +8,7 @@ import sys
 import jax
 import pytest
 
+import fedjax_sel
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli import test as kit
@@ -93,6 +94,15 @@ def test_a_process_for_a_platform_that_is_missing_ends(tmp_path, platform):
     command = [sys.executable, "-m", "fedjax_sel", "train", "--rounds", "1", "--out", str(tmp_path / "run")]
     done = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": platform}, capture_output=True, text=True)
     assert done.returncode == 2 and f"JAX_PLATFORMS={platform}: " in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_report_needs_no_device(tmp_path):
+    config = fedjax_sel.preset("quickstart").replace(rounds=1, seeds=1, out=str(tmp_path / "run"))
+    fedjax_sel.run(config)
+    command = [sys.executable, "-m", "fedjax_sel", "report", str(tmp_path / "run")]
+    done = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "tpu"}, capture_output=True, text=True)
+    assert done.returncode == 0 and "Gini index of selections" in done.stdout
 
 
 def test_jax_without_a_cpu_says_how_to_have_one(monkeypatch, set_platforms):

@@ -316,13 +316,13 @@ def test_a_seed_that_never_arrives_counts_the_horizon():
     rounds = np.array([10, 30, np.nan, 50])
     assert statistics.share_arrived(rounds) == 0.75 and statistics.share_arrived(rounds, 40) == 0.5
     np.testing.assert_array_equal(statistics.restricted(rounds, 40), [10, 30, 40, 40])
-    assert statistics.restricted_mean(rounds, 60) == (10 + 30 + 60 + 50) / 4
-    assert statistics.restricted_mean([np.nan] * 3, 60) == 60
+    assert statistics.restricted(rounds, 60).mean() == (10 + 30 + 60 + 50) / 4
+    assert statistics.restricted([np.nan] * 3, 60).mean() == 60
     # the area under the curve of those that are not there yet, round by round
     not_yet = [np.mean(~(rounds <= passed)) for passed in range(60)]
-    assert statistics.restricted_mean(rounds, 60) == pytest.approx(np.sum(not_yet))
+    assert statistics.restricted(rounds, 60).mean() == pytest.approx(np.sum(not_yet))
     difference = statistics.restricted(rounds, 60) - statistics.restricted([20, np.nan, np.nan, 10], 60)
-    assert difference.mean() == statistics.restricted_mean(rounds, 60) - (20 + 60 + 60 + 10) / 4
+    assert difference.mean() == statistics.restricted(rounds, 60).mean() - (20 + 60 + 60 + 10) / 4
     for wrong in (0, np.inf, np.nan):
         with pytest.raises(ValueError, match="horizon"):
             statistics.restricted(rounds, wrong)

@@ -157,7 +157,8 @@ def _print(found: "ComparisonResult") -> None:
         console.print(f"{conditions}: {title}", soft_wrap=False)
         console.print(f"\n{verdict.headline}\n", style="bold")
         console.print(table)
-        about = f"{verdict.measure}: mean of the last {metrics.LAST_ROUNDS} rounds."
+        last = min(metrics.LAST_ROUNDS, results[0].num_rounds)
+        about = f"{verdict.measure}: mean of the last {last} rounds."
         console.print(f"\n{' '.join([about, *comparison.at_equal_budgets(rows, results)])}\n")
     folder = shlex.quote(str(found.out))
     print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, pictures)")

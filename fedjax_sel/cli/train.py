@@ -83,7 +83,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
             if log:
                 print("--log has no effect on a finished run.")
             for edited in resume.edited_plugins(out, config):
-                print(f"{edited}: these results are from the earlier code.")
+                print(f"{edited}: some or all rounds are from the earlier code.")
         return 0
     try:
         watching = logs.make(log, out) if devices.is_first() else []

@@ -1,9 +1,6 @@
-"""JAX's settings: versions, XLA flags, and the values that affect results."""
+"""JAX's settings: versions, and the values that affect results."""
 
-import functools
 import os
-import subprocess
-import sys
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -21,21 +18,6 @@ def enable_x64(enabled: bool) -> AbstractContextManager[None]:
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(enabled)
     return jax.experimental.enable_x64(enabled)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-@functools.cache
-def knows_flags(flags: str) -> bool:
-    """Return whether the installed jaxlib knows all flags in a value of XLA_FLAGS.
-
-    The test starts a device in a child process, because XLA aborts on an unknown flag.
-    """
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, "-c", "import jax; jax.devices()"]
-    try:
-        process = subprocess.run(command, env=environment, capture_output=True, timeout=60.0)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return process.returncode == 0
 
 
 PRNG = "threefry2x32"
@@ -100,9 +82,11 @@ def check(of_runs: bool = True) -> None:
 
 
 def recorded() -> dict[str, str]:
-    """Return the settings in RECORDED that differ from JAX's defaults, as text."""
+    """Return the settings in RECORDED that differ from JAX's defaults, and XLA's other flags, as text."""
     found = {name: _value(name, usual) for name, usual in RECORDED.items()}
-    return {name: str(value) for name, value in found.items() if value != RECORDED[name]}
+    flags = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag)
+    changed = {name: str(value) for name, value in found.items() if value != RECORDED[name]}
+    return changed | ({"XLA_FLAGS": " ".join(flags)} if flags else {})
 
 
 def key(seed: Any) -> jax.Array:

@@ -235,6 +235,8 @@ class Dataset:
             inputs[part] = examples.inputs(f"{part} inputs", pair[0])
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
+        columns = [list(part[0].columns) if hasattr(part[0], "columns") else None for part in (train, test)]  # tables
+        _check_alike("the columns", columns, "pass both in one order")
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         num_train = examples.num_examples(inputs["train"])
@@ -278,7 +280,7 @@ class Dataset:
         train, test = _splits(data)
         inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
         wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
-        for column in wanted:
+        for column in train.features if train.format["type"] == "custom" else wanted:  # a transform may rename columns
             _check_classes(column, train.features.get(column), test.features.get(column))
         clients = [client_column] if client_column is not None and client_column not in wanted else []
         parts = [
@@ -382,11 +384,11 @@ def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, T
 
 
 def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets, or `Subset`s of them, number their classes alike."""
+    """Check that two data sets, or `Subset`s or concatenations of them, number their classes alike."""
     names = []
     for dataset in (train, test):
-        while not hasattr(dataset, "classes") and hasattr(dataset, "dataset"):
-            dataset = dataset.dataset
+        while not hasattr(dataset, "classes") and (hasattr(dataset, "dataset") or hasattr(dataset, "datasets")):
+            dataset = dataset.dataset if hasattr(dataset, "dataset") else dataset.datasets[0]
         names.append(getattr(dataset, "classes", None))
     _check_alike("the classes", names, "number the classes of both alike")
 

@@ -176,6 +176,8 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
 
 def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     """Convert the IDs of natural clients to int64 ``[n]``; strings are numbered in sorted order."""
+    if np.ma.is_masked(client_ids):
+        raise UserError("client_ids: a client is masked; give one for each example")
     array = np.asarray(client_ids)
     if array.shape != (num_examples,):
         raise UserError(

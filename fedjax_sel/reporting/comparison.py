@@ -214,24 +214,24 @@ def _table(pairs: Sequence[Pair]) -> str:
 
 NOT_REACHED = "N/A"
 NOTES = """± is the sample standard deviation over seeds. N/A: some seeds never reach the value; the number of seeds
-that do is in parentheses. Rounds and megabytes (10^6 bytes) to a target count up to the first round that reaches it,
-without smoothing, and include queries before the first round. GEMD: distance between the label distributions of the
-cohort and of all clients (FL-DP3S Eq. 15), over rounds with at least one report. Clients seen: clients that have
-trained at least once by the end. Gini index: 0 for equal values, near 1 if one client has all. Jain index: 1 for
-equal values, 1 / N if one of N clients has all. Both are over the clients' selection counts, or over the final
-model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in which
-a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
+that do is in parentheses. Rounds and megabytes (10^6 bytes) to a target count up to the first round that reaches it, up
+to float32's rounding and without smoothing, and include queries before the first round. At equal megabytes or seconds,
+the measure is the mean over the last third of the rounds that fit, at most ten. GEMD: distance between the label
+distributions of the cohort and of all clients (FL-DP3S Eq. 15), over rounds with at least one report. Clients seen:
+clients that have trained at least once by the end. Gini index: 0 for equal values, near 1 if one client has all. Jain
+index: 1 for equal values, 1 / N if one of N clients has all. Both are over the clients' selection counts, or over the
+final model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in
+which a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
-compilation time. Runs of one chunk have neither. Milliseconds of selection are per round for all seeds
-together, measured separately without training and evaluation."""
+compilation time. Runs of one chunk have neither. Milliseconds of selection are per round for all seeds together,
+measured separately without training and evaluation."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, at the level at which the
 comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
 worse: the interval excludes zero and the test is significant. No other verdict implies that the strategies are equal.
 Restricted: a seed that never reaches the target counts all rounds."""
 NOTES_ON_SECONDS = """Simulated seconds are durations on the simulated devices, and include queries. The seconds that
-all runs have in common are the smallest total of any run and seed. The measure after these seconds is the mean over the
-last third of the rounds that fit, at most ten. N/A: for some seeds, no evaluated round fits. In a restricted mean, a
-seed that has not reached the target by then counts these seconds."""
+all runs have in common are the smallest total of any run and seed. N/A: for some seeds, no evaluated round fits. In a
+restricted mean, a seed that has not reached the target by then counts these seconds."""
 
 
 _MAY_FAIL = (

@@ -261,10 +261,10 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
                 raise verdict.error
             try:
                 interruption.ended |= callbacks.call(watching, "chunk", chunk, first)
+                if seen is not None:
+                    kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
             except KeyboardInterrupt:
                 interruption.take()
-            if seen is not None:
-                kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
             final = state or final
         result = collector.result()
         ended = result.finished or interruption.ended
@@ -310,9 +310,6 @@ def start_jax(config: Config) -> None:
     if config.run.distributed:
         devices.start()
     devices.use_every_core()
-    if config.run.deterministic:
-        devices.check_that_jax_starts()
-        devices.check_deterministic()
 
 
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from fedjax_sel import devices
-from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config, DataConfig, ModelConfig, PartitionConfig
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, PAIRS, Config, DataConfig, ModelConfig, PartitionConfig
 from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
@@ -152,8 +152,12 @@ def _parsed(path: Path, config: Config, about: Manifest | None, text: str, cohor
 
 def _difference(stored: Config, wanted: Config) -> str:
     pairs = zip(stored.effective().flat().items(), wanted.effective().flat().values())
+
+    def text(name: str, value: Any) -> str:
+        return ",".join(f"{key}={of}" for key, of in value) or "none" if name in PAIRS else repr(value)
+
     changed = [
-        f"{name} {old!r} in the folder, {new!r} given"
+        f"{name} {text(name, old)} in the folder, {text(name, new)} given"
         for (name, old), new in pairs
         if old != new and name not in NOT_OF_THE_TRAJECTORY
     ]

@@ -156,6 +156,7 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         f"{sentence}: the remaining rounds use the edited code; give another --out to start over"
         for sentence in plugins.edited(manifest.get("plugins", {}), ours["plugins"])
     ]
+    ours["plugins"] = {**ours["plugins"], **manifest.get("plugins", {})}  # later starts report the edit, too
     before, now = manifest["made_with"], ours["made_with"]
     if before != now:
         pairs = {name: (before.get(name, "unset"), now.get(name, "unset")) for name in {**before, **now}}

@@ -125,7 +125,7 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
     """Return the examples of the step with index `step`, from 0, of a client with `size` training examples.
 
     They are positions among the client's training examples, int32 [B], and the mask of the positions that count, bool
-    [B]. Masked positions repeat the others in turn, so that batch statistics weight all examples nearly equally.
+    [B]. Masked positions repeat the others in turn. Batch statistics therefore weight examples by at most 2 to 1.
     """
     slots = jnp.arange(work.batch_size)
     if work.steps is not None:

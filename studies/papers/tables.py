@@ -316,7 +316,7 @@ def mean_and_sd(values: np.ndarray, digits: int) -> str:
 
 def _censored(rounds: np.ndarray, horizon: int) -> str:
     arrived = int(np.isfinite(rounds).sum())
-    mean = float(statistics.restricted_mean(rounds, horizon))
+    mean = float(statistics.restricted(rounds, horizon).mean())
     return f"N/A: {arrived} of {len(rounds)} arrive; {mean:.1f} restricted to {horizon}"
 
 

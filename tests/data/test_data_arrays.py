@@ -300,12 +300,21 @@ MASKED[3, 0, 0, :2] = np.ma.masked
         ({"client_ids": np.arange(11)}, r"client_ids: shape \(11,\) for 12 training examples"),
         ({"client_ids": FLOATS[:12, 0]}, "client_ids: float64 is neither whole numbers nor texts"),
         ({"client_ids": [None] * 12}, "client_ids: object is neither"),
+        ({"client_ids": np.ma.masked_equal(np.arange(12), 3)}, "client_ids: a client is masked"),
     ],
 )  # fmt: skip
 def test_bad_arrays_are_one_sentence(changes, words):
     with pytest.raises(UserError, match=words) as caught:
         Dataset.from_arrays(**{**pair(PIXELS, LABELS), **changes})
     one_sentence(caught)
+
+
+def test_tables_with_another_order_of_columns_are_rejected():
+    frame = pytest.importorskip("pandas").DataFrame
+    train, test = frame(FLOATS[:12, :2], columns=["a", "b"]), frame(FLOATS[:12, :2], columns=["b", "a"])
+    with pytest.raises(UserError, match="test: the columns are 'b, a', but in train 'a, b'; pass both in one order"):
+        Dataset.from_arrays(train=(train, LABELS[:12]), test=(test, LABELS[:12]))
+    assert Dataset.from_arrays(train=(train, LABELS[:12]), test=(train, LABELS[:12])).image_shape == (2,)
 
 
 def test_the_constructor_checks_too():

@@ -148,6 +148,9 @@ def test_hugging_face_classes_of_other_names_are_rejected(wrap):
     with pytest.raises(UserError, match="test: the classes of column y are 'dog, cat', but in train 'cat, dog'; num"):
         Dataset.from_huggingface((train, test), "x", "y")
     assert Dataset.from_huggingface((train, plain), "x", "y").num_classes == 2
+    renamed = [split.with_transform(lambda rows: {"pixels": rows["x"], "labels": rows["y"]}) for split in (train, test)]
+    with pytest.raises(UserError, match="test: the classes of column y are 'dog, cat'"):
+        Dataset.from_huggingface(renamed, "pixels", "labels")
 
 
 class Iterable:
@@ -327,9 +330,9 @@ def test_torch_subclasses_of_tensor_sets_are_read_through_them():
 def test_torch_classes_of_other_names_are_rejected():
     train, test = MapStyle(PAIRS), MapStyle(PAIRS)
     train.classes, test.classes = ["cat", "dog"], ["dog"]
-    subset = MapStyle(PAIRS)
-    subset.dataset = test
-    for other in (test, subset):
+    subset, joined = MapStyle(PAIRS), MapStyle(PAIRS)
+    subset.dataset, joined.datasets = test, [test]
+    for other in (test, subset, joined):
         with pytest.raises(UserError, match="test: the classes are 'dog', but in train 'cat, dog'; number"):
             Dataset.from_torch(train, other)
     test.classes = ["cat", "dog"]

@@ -57,16 +57,23 @@ def test_an_array_ends_a_run():
 
 
 class Interrupting:
-    """As a callback that is a debugger, or that asks a person."""
+    """As a callback that is a debugger, or that asks a person; its third call is interrupted."""
 
-    def chunk(self, rounds, first):
-        raise KeyboardInterrupt
+    def __init__(self, method):
+        self.calls = 0
+        setattr(self, method, self.call)
+
+    def call(self, *_):
+        self.calls += 1
+        if self.calls == 3:
+            raise KeyboardInterrupt
 
 
 @pytest.mark.slow
-def test_an_interruption_by_a_callback_loses_no_round(tmp_path):
+@pytest.mark.parametrize("method", ["chunk", "snapshot", "weights"])
+def test_an_interruption_by_a_callback_loses_no_round(tmp_path, method):
     experiment = of(rounds=9, chunk=1, names={"model": "line-1"}, out=str(tmp_path / "run"))
-    result = run_experiment(experiment, watching=[Interrupting()])
+    result = run_experiment(experiment, watching=[Interrupting(method)])
     assert result.stopped_by == signal.SIGINT and 0 < result.num_rounds < 9
     assert reading.load(tmp_path / "run").num_rounds == result.num_rounds
     assert checkpoint.list_all(tmp_path / "run" / run_files.CHECKPOINTS), "it can go on"

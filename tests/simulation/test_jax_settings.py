@@ -109,10 +109,13 @@ def test_keys_name_their_generator():
 
 
 @pytest.mark.parametrize("name,value,text", [("jax_default_matmul_precision", "highest", "highest")])
-def test_settings_that_change_rounding_are_recorded(name, value, text):
+def test_settings_that_change_rounding_are_recorded(monkeypatch, name, value, text):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2")
     assert jax_settings.recorded() == {}  # so that the record of a usual run is what it was
     with setting(name, value):
         assert jax_settings.recorded() == {name: text}
+    monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=2 --xla_cpu_enable_fast_math=true")
+    assert jax_settings.recorded() == {"XLA_FLAGS": "--xla_cpu_enable_fast_math=true"}
 
 
 SMALL = [
@@ -138,8 +141,8 @@ def whole(tmp_path_factory):
     "name,value,answer",
     [
         ("JAX_DEFAULT_PRNG_IMPL", "rbg", None),
-        ("JAX_DEFAULT_MATMUL_PRECISION", "highest", "jax_default_matmul_precision unset then, highest now"),
-        ("JAX_DISABLE_MOST_OPTIMIZATIONS", "1", "jax_disable_most_optimizations unset then, True now"),
+        ("JAX_DEFAULT_MATMUL_PRECISION", "highest", "jax_default_matmul_precision was unset, is highest"),
+        ("JAX_DISABLE_MOST_OPTIMIZATIONS", "1", "jax_disable_most_optimizations was unset, is True"),
         ("JAX_THREEFRY_PARTITIONABLE", "0", "error: jax_threefry_partitionable is off"),
         ("JAX_RANDOM_SEED_OFFSET", "1", "error: jax_random_seed_offset is 1"),
         ("JAX_DISABLE_JIT", "1", "error: jax_disable_jit is on"),

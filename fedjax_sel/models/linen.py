@@ -73,8 +73,8 @@ def from_linen(
     `inputs`, arrays or their shapes, does not matter.
 
     Raises:
-        UserError: the module needs an argument or, in evaluation, a random stream that is not available; or its
-            training pass leaves batch statistics or dropout unused.
+        UserError: the module needs an argument or, in evaluation, a random stream that is not available; its training
+            pass leaves batch statistics or dropout unused; or its evaluation uses the batch's own statistics.
     """
     name, example = type(module).__name__, shapes_of(inputs)
     fields = {field.name: getattr(module, field.name, None) for field in dataclasses.fields(module)}
@@ -98,7 +98,8 @@ def from_linen(
     def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
         clone, flags = mode(train)
         captured = {} if layer is None else {"capture_intermediates": layer}
-        mutable = [*carried, *([] if layer is None else [COLLECTION])]
+        fixed = () if train or training_flags is not None else ("batch_stats",)
+        mutable = [*(key for key in carried if key not in fixed), *([] if layer is None else [COLLECTION])]
         with faster_convolutions(fast_convolutions):
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
@@ -115,6 +116,12 @@ def from_linen(
             try:
                 jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
                 return streams
+            except errors.ModifyScopeVariableError as error:
+                raise UserError(
+                    f"model: {name} uses each batch's own statistics in evaluation; give its __call__ a flag "
+                    "train=False and BatchNorm use_running_average=not train; if this is intended, pass "
+                    "training_flags={} to models.from_flax(...)"
+                ) from error
             except errors.InvalidRngError as error:
                 match = re.search(r'needs PRNG for "([^"]+)"', str(error))  # Flax states the stream only there
                 if match is None or match[1] in streams:

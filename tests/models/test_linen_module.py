@@ -150,6 +150,18 @@ def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
     jax.tree.map(np.testing.assert_array_equal, pure.apply(*state, X, KEY, True), pure.apply(*state, X, None, False))
 
 
+def test_statistics_of_the_batch_are_not_for_evaluation():
+    class Always(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return nn.remat(nn.BatchNorm)(use_running_average=False)(x)
+
+    with pytest.raises(UserError, match="Always uses each batch's own statistics in evaluation; give its __call__ a"):
+        from_linen(Always(), X)
+    pure = from_linen(Always(), X, training_flags={})
+    assert np.abs(pure.apply(*pure.init(KEY), X, None, False)[0].mean(axis=0)).max() < 1e-4
+
+
 def test_an_inverted_flag_is_named():
     class Inverted(nn.Module):
         @nn.compact

@@ -182,7 +182,7 @@ def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
 
 def test_a_set_that_is_not_in_the_folder(prepared):
     with pytest.raises(UserError, match="did you mean 'tiny_gray'"):
-        data.load("tiny_gray", prepared)
+        data.load("tiny_grey", prepared)
 
 
 def test_environment_then_home(prepared, tmp_path, monkeypatch):

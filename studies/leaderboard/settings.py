@@ -11,15 +11,17 @@ SERVER_OPTIMIZER = "fedyogi"
 SERVER_VALIDATION = 0.05
 CLIENT_METRICS_EVERY = 15
 BASELINE = "random"
-CORE = ("random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort")
+CORE = (
+    "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "fed_cbs",
+)  # fmt: skip
 """Strategies of all studies; the others run in the settings of the leaderboard only."""
 ALGOS = (
-    *CORE, "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "e3cs", "cyclic", "ocs", "kvib", "osmd", "delta", "full",
+    *CORE, "hics_fl", "fedlecc", "greedyfed", "e3cs", "cyclic", "ocs", "kvib", "osmd", "delta", "full",
 )  # fmt: skip
 """All strategies without a clock."""
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {"gpfl scale=update": ("gpfl", {"scale": "update"})}
 """Additional rows with non-default strategy arguments: name -> strategy and arguments."""
-WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl")
+WITHOUT_DROPOUT = ("random", "clustered", "fl_dp3s", "fedcor", "pow_d", "divfl", "fed_cbs")
 UNDER_SERVER_OPTIMIZER = ("random", "fedcor", "fl_dp3s", "pow_d", "clustered", "fed_cbs")
 
 WHY_NOT_ALL = (

@@ -16,7 +16,7 @@ ALL = "all clients available"
 AVAILABILITY = (
     "The available clients are drawn again in each round, before any query: FedCor probes, and power-of-choice draws "
     "its candidates from, available clients only. All clients answer queries at the start (FL-DP3S, AFL, FedSAE, "
-    "DivFL), which favors these strategies. A lost report gets lost after training, with all information in it."
+    "DivFL, Fed-CBS), which favors these strategies. A lost report gets lost after training, with all information in it."
 )
 
 
@@ -42,7 +42,7 @@ def section(found: Mapping[str, Held]) -> list[str]:
         ahead = {words: _compared(one) for words, one in leads.items()}
         lines = ["| lead over random, last 10 rounds | " + " | ".join(columns) + " |", "|---|" + "---|" * len(columns)]
         for algo in ALGOS:
-            if algo == BASELINE or not any(algo in one for one in leads.values()):
+            if algo == BASELINE or not any(algo in one for words, one in leads.items() if words != ALL):
                 continue
             cells = [_lead(leads[words], ahead[words], algo) for words in leads]
             cells += [standings.difference(one[algo], 3) if algo in one else "" for one in changes.values()]

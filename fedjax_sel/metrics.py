@@ -192,8 +192,8 @@ def gini_index(values: ArrayLike) -> Any:
     Returns:
         Array of the kind of `values`, [...]; 0 if all values are zero, NaN if one is negative.
     """
-    xp, values = _nonnegative(values)
-    ascending = xp.sort(values, axis=-1)
+    xp, array = _nonnegative(values)
+    ascending = xp.sort(array, axis=-1)
     n, total = ascending.shape[-1], ascending.sum(axis=-1)
     ranks = 2.0 * xp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
     return (ranks * ascending).sum(axis=-1) / (n * xp.where(total > 0, total, 1.0))
@@ -208,16 +208,16 @@ def jain_index(values: ArrayLike) -> Any:
     Returns:
         Array of the kind of `values`, [...]; 1 if all values are zero, NaN if one is negative.
     """
-    xp, values = _nonnegative(values)
-    squares = values.shape[-1] * (values**2).sum(axis=-1)
-    return xp.where(squares == 0, 1.0, values.sum(axis=-1) ** 2 / xp.where(squares == 0, 1.0, squares))
+    xp, array = _nonnegative(values)
+    squares = array.shape[-1] * (array**2).sum(axis=-1)
+    return xp.where(squares == 0, 1.0, array.sum(axis=-1) ** 2 / xp.where(squares == 0, 1.0, squares))
 
 
 def _nonnegative(values: ArrayLike) -> tuple[Any, Any]:
     """Return NumPy or jax.numpy, which starts a device, and its array of the values."""
     xp: Any = jnp if isinstance(values, jax.Array) else np
-    values = xp.asarray(values, xp.float32)
-    return xp, xp.where((values < 0).any(axis=-1, keepdims=True), xp.nan, values)
+    array = xp.asarray(values, xp.float32)
+    return xp, xp.where((array < 0).any(axis=-1, keepdims=True), xp.nan, array)
 
 
 def participation_gap(counts: ArrayLike, num_rounds: int) -> np.ndarray:

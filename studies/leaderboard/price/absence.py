@@ -16,7 +16,7 @@ ALL = "all clients available"
 AVAILABILITY = (
     "The available clients are drawn again in each round, before any query: FedCor probes, and power-of-choice draws "
     "its candidates from, available clients only. All clients answer queries at the start (FL-DP3S, AFL, FedSAE, "
-    "DivFL, Fed-CBS), which favors these strategies. A lost report gets lost after training, with all information in it."
+    "DivFL, Fed-CBS), which favors these strategies. A lost report gets lost after training, with all its information."
 )
 
 

@@ -98,6 +98,7 @@ def from_linen(
     def run(trained: Any, carried: Any, inputs: Any, rngs: dict[str, jax.Array], train: bool, layer: Any = None) -> Any:
         clone, flags = mode(train)
         captured = {} if layer is None else {"capture_intermediates": layer}
+        # Flax rejects an evaluation that changes the statistics: it would use the batch's own.
         fixed = () if train or training_flags is not None else ("batch_stats",)
         mutable = [*(key for key in carried if key not in fixed), *([] if layer is None else [COLLECTION])]
         with faster_convolutions(fast_convolutions):

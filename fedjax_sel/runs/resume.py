@@ -82,7 +82,8 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
     """Lock the folder, and resume the run in it or prepare it for a new one.
 
-    `ours` are the manifest entries from `about`, and `state` holds the shapes and dtypes of the state.
+    `ours` are the manifest entries from `about`; a resumed run keeps its first hashes of plug-ins there. `state` holds
+    the shapes and dtypes of the state.
 
     Raises:
         UserError: the folder cannot be used, or its run cannot be continued.

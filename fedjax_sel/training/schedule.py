@@ -38,8 +38,10 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
-        offset = drawn.offsets[i]
-        partner = jnp.where(x <= offset, offset - x, offset + n - x)
+        # (word - x) mod n: offset - x wraps if it is negative, and adding n wraps it back. A comparison and a selection
+        # instead give each x so many uses that compilation takes 3^PASSES steps on JAX 0.11 and 0.12 (docs/llvm_report.md).
+        difference = drawn.offsets[i] - x
+        partner = jnp.minimum(difference, difference + n)
         mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)
         mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
         mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)

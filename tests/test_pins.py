@@ -116,16 +116,19 @@ def test_pythons_are_found_on_the_path_and_in_pyenv(tool, tmp_path, monkeypatch)
         tool.find_pythons([str(tmp_path / "own")])
 
 
-@pytest.mark.parametrize("failing", [None, "install", "quickstart", "tests"])
+@pytest.mark.parametrize("failing", [None, "install", "compare", "local-steps", "tests"])
 def test_what_fails_is_told_and_the_others_go_on(tool, tmp_path, monkeypatch, capsys, failing):
     commands = []
 
-    def call(command, stdout, **settings):
+    def call(command, stdout, timeout, **settings):
         assert "XLA_FLAGS" not in settings["env"] and "PYTHONPATH" not in settings["env"]
-        step = {"venv": "venv", "pip": "install", "fedjax_sel.train": "quickstart", "pytest": "tests"}[command[2]]
+        step = Path(stdout.name).stem
         commands.append((step, command))
         stdout.write(f"{step} says so\n==== 5 passed ====\n")
-        return int(step == failing and "oldest" in command[0])
+        fails = step == failing and "oldest" in command[0]
+        if fails and step == "local-steps":
+            raise subprocess.TimeoutExpired(command, timeout)
+        return int(fails)
 
     monkeypatch.setattr(tool.subprocess, "call", call)
     monkeypatch.setattr(tool, "_installed", lambda *_: "jax 1.2.3")
@@ -139,10 +142,12 @@ def test_what_fails_is_told_and_the_others_go_on(tool, tmp_path, monkeypatch, ca
         assert "| jax 1.2.3 | 5 passed |" in oldest
     else:
         assert f"FAILED: {failing}" in oldest and f"{failing} says so" in output
+        assert ("not finished after 600 s" in output) == (failing == "local-steps")
     installed = [command for step, command in commands if step == "install"]
     assert [Path(command[command.index("-c") + 1]).name for command in installed] == [
         "oldest.txt", "newest.txt", "newest.txt",
     ]  # fmt: skip
+    assert {*tool.MAIN_JOBS} < {step for step, _ in commands}
     assert [command[-len(tool.CORE) :] for step, command in commands if step == "tests"][-1] == list(tool.CORE)
 
 

@@ -2,8 +2,9 @@
 """Run the tests with the oldest and newest supported dependencies, on every installed Python version.
 
 Each file in tools/pins is a set of versions. For each set and each suitable Python, the script creates an environment,
-installs the package with the set as constraints, and runs the quickstart and the core tests. It needs Python 3.11 or
-newer with pip and venv, and access to PyPI.
+installs the package with the set as constraints, and runs the main jobs and the core tests. The main jobs compile as
+users do, with XLA's full optimization; the tests do not. It needs Python 3.11 or newer with pip and venv, and access to
+PyPI.
 """
 
 import argparse
@@ -33,7 +34,17 @@ DEFAULT_SETS = ("oldest", "colab", "newest")
 
 # Tests of numerical code; the other tests cover folders, files and commands.
 CORE = ("tests/numerics", "tests/models", "tests/training", "tests/strategies", "tests/simulation")
-QUICKSTART = ("-m", "fedjax_sel.train", "--rounds", "5")
+
+# Arguments of `python -m fedjax_sel`; {} is the folder of their results.
+MAIN_JOBS = {
+    "compare": "compare --algos random fed_cbs fl_dp3s fedcor --seeds 2 --rounds 20 --out {}/compare",
+    "report": "report {}/compare --html {}/report.html",
+    "local-steps": "train --algo fl_dp3s --local-steps 5 --rounds 4 --out {}/steps",
+    "convolutions": "train --algo gpfl --model cnn_small --dataset synthetic:train_size=600,image_size=16"
+    " --num-clients 10 --num-selected 3 --rounds 2 --out {}/convolutions",
+    "clock": "train --algo clustered --available 0.7 --timing tiers --optimizer fedyogi --rounds 4 --out {}/clock",
+}
+SECONDS = 600  # limit of a main job, most of which is compilation
 
 SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -130,15 +141,25 @@ def do(job: Job, folder: Path, tests: Sequence[str]) -> None:
     steps = {
         "venv": [job.python, "-m", "venv", str(folder / "venv")],
         "install": [str(python), "-m", "pip", "install", *constraints, "-e", f"{REPOSITORY}[test]"],
-        "quickstart": [str(python), *QUICKSTART, "--out", str(folder / "run")],
+        **{
+            name: [str(python), "-m", "fedjax_sel", *(word.format(folder / "runs") for word in words.split(" "))]
+            for name, words in MAIN_JOBS.items()
+        },
         "tests": [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],
     }
-    shutil.rmtree(folder / "run", ignore_errors=True)
+    shutil.rmtree(folder / "runs", ignore_errors=True)
     environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
     for step, command in steps.items():
         log = folder / f"{step}.log"
+        limit = SECONDS if step in MAIN_JOBS else None
         with log.open("w") as file:
-            code = subprocess.call(command, stdout=file, stderr=subprocess.STDOUT, cwd=REPOSITORY, env=environment)
+            try:
+                code = subprocess.call(
+                    command, stdout=file, stderr=subprocess.STDOUT, cwd=REPOSITORY, env=environment, timeout=limit
+                )
+            except subprocess.TimeoutExpired:
+                file.write(f"not finished after {limit} s\n")
+                code = 124
         lines = log.read_text(errors="replace").splitlines()
         if step == "install" and code == 0:
             job.versions = _installed(str(python), environment)

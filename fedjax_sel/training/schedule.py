@@ -38,8 +38,9 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
-        # (word - x) mod n: offset - x wraps if it is negative, and adding n wraps it back. A comparison and a selection
-        # instead give each x so many uses that compilation takes 3^PASSES steps on JAX 0.11 and 0.12 (docs/llvm_report.md).
+        # (word - x) mod n: unsigned, offset - x wraps below zero, and adding n wraps it back. As a comparison and a
+        # selection, each x has so many uses that compilation takes 3^PASSES steps with JAX 0.11 and 0.12: LLVM's
+        # vputils::onlyFirstLaneUsed follows every path of uses again. A minimum ends its search.
         difference = drawn.offsets[i] - x
         partner = jnp.minimum(difference, difference + n)
         mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)

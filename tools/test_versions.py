@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Run the tests with the oldest and newest supported dependencies, on every installed Python version.
+"""Run the main jobs and tests with the oldest and newest supported dependencies, on every installed Python version.
 
 Each file in tools/pins is a set of versions. For each set and each suitable Python, the script creates an environment,
 installs the package with the set as constraints, and runs the main jobs and the core tests. The main jobs compile as
@@ -44,7 +44,7 @@ MAIN_JOBS = {
     " --num-clients 10 --num-selected 3 --rounds 2 --out {}/convolutions",
     "clock": "train --algo clustered --available 0.7 --timing tiers --optimizer fedyogi --rounds 4 --out {}/clock",
 }
-SECONDS = 600  # limit of a main job, most of which is compilation
+SECONDS = 600  # limit of each main job, for a compiler that does not end
 
 SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
@@ -142,7 +142,7 @@ def do(job: Job, folder: Path, tests: Sequence[str]) -> None:
         "venv": [job.python, "-m", "venv", str(folder / "venv")],
         "install": [str(python), "-m", "pip", "install", *constraints, "-e", f"{REPOSITORY}[test]"],
         **{
-            name: [str(python), "-m", "fedjax_sel", *(word.format(folder / "runs") for word in words.split(" "))]
+            name: [str(python), "-m", "fedjax_sel", *(word.format(folder / "runs") for word in words.split())]
             for name, words in MAIN_JOBS.items()
         },
         "tests": [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests],

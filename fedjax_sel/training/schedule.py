@@ -38,9 +38,9 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
-        # (word - x) mod n: unsigned, offset - x wraps below zero, and adding n wraps it back. As a comparison and a
-        # selection, each x has so many uses that compilation takes 3^PASSES steps with JAX 0.11 and 0.12: LLVM's
-        # vputils::onlyFirstLaneUsed follows every path of uses again. A minimum ends its search.
+        # (word - x) mod n: the unsigned difference wraps below zero, and adding n wraps it back. A comparison and a
+        # selection use x so often that JAX 0.11 and 0.12 compile for about 3^PASSES steps on a CPU: LLVM's
+        # vputils::onlyFirstLaneUsed repeats its search on every path of uses. A minimum ends the search.
         difference = drawn.offsets[i] - x
         partner = jnp.minimum(difference, difference + n)
         mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)

@@ -16,12 +16,11 @@ NOT_INHERITED = ("XLA_FLAGS", "JAX_COMPILATION_CACHE_DIR")
 BUDGET = 400  # times a tiny program's compile time; the programs below take 30 to 90 times that
 PROGRAMS = {
     "default": {},
-    "local steps": {"local_steps": 5},
     "convolutions": {
         "algo": "gpfl", "model": "cnn_small", "dataset": "synthetic:train_size=600,image_size=16",
         "num_clients": 10, "num_selected": 3,
     },
-    "fedcor": {"algo": "fedcor"},
+    "fedcor, local steps": {"algo": "fedcor", "local_steps": 5},
     "clock, absence": {
         "algo": "clustered", "available": 0.7, "timing": "tiers", "timing_args": {"jitter": 0.2}, "deadline": "q0.8",
         "over_select": 1.3, "optimizer": "fedyogi",
@@ -29,7 +28,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("names", [("default", "local steps", "convolutions"), ("fedcor", "clock, absence")])
+@pytest.mark.parametrize("names", [("default", "fedcor, local steps"), ("convolutions", "clock, absence")])
 def test_a_chunk_compiles_in_a_bounded_multiple_of_a_tiny_programs_time(names):
     """In a process of its own: a compiler that hangs cannot be interrupted, and one that crashes ends its process."""
     environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}

@@ -177,10 +177,22 @@ def last_measured(values: ArrayLike) -> np.ndarray:
     return np.where(measured.any(axis=1), values[np.arange(len(values)), last], np.nan)
 
 
+# A client whose measure is NaN or infinite is undefined: the three indices over clients leave it out, and
+# `undefined_clients` counts it. Without any defined client they are NaN.
+def undefined_clients(values: ArrayLike) -> Any:
+    """Count the clients with a value that is NaN or infinite: values [..., N] to [...]."""
+    xp: Any = jnp if isinstance(values, jax.Array) else np
+    return (~xp.isfinite(xp.asarray(values))).sum(axis=-1)
+
+
 def worst_decile(values: jax.Array) -> jax.Array:
-    """Return the mean of the lowest tenth (at least one) of the clients' values, [N]."""
-    count = max(values.shape[0] // 10, 1)
-    return -jax.lax.top_k(-values, count)[0].mean()
+    """Return the mean of the lowest tenth (at least one) of the clients' defined values, [N]; NaN if there is none."""
+    defined = jnp.isfinite(values)
+    number = defined.sum()
+    count = jnp.maximum(number // 10, 1)
+    lowest = -jax.lax.top_k(jnp.where(defined, -values, -jnp.inf), max(values.shape[0] // 10, 1))[0]
+    mean = jnp.where(jnp.arange(lowest.size) < count, lowest, 0.0).sum() * (1.0 / count)
+    return jnp.where(number > 0, mean, jnp.nan)
 
 
 def gini_index(values: ArrayLike) -> Any:
@@ -190,13 +202,15 @@ def gini_index(values: ArrayLike) -> Any:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        Array of the kind of `values`, [...]; 0 if all values are zero, NaN if one is negative.
+        Array of the kind of `values`, [...], over the defined values; 0 if they are zero, NaN if one is negative.
     """
-    xp, array = _nonnegative(values)
-    ascending = xp.sort(array, axis=-1)
-    n, total = ascending.shape[-1], ascending.sum(axis=-1)
-    ranks = 2.0 * xp.arange(n) + 1.0 - n  # of the i-th smallest: values below it minus values above it
-    return (ranks * ascending).sum(axis=-1) / (n * xp.where(total > 0, total, 1.0))
+    xp, array, defined, n = _defined(values)
+    ascending = xp.sort(xp.where(defined, array, xp.inf), axis=-1)
+    place = xp.arange(array.shape[-1])
+    ascending = xp.where(place < n[..., None], ascending, 0.0)
+    total = ascending.sum(axis=-1)
+    ranks = 2.0 * place + 1.0 - n[..., None]  # of the i-th smallest: values below it minus values above it
+    return (ranks * ascending).sum(axis=-1) / (n * xp.where(total == 0, 1.0, total))
 
 
 def jain_index(values: ArrayLike) -> Any:
@@ -206,18 +220,27 @@ def jain_index(values: ArrayLike) -> Any:
         values: nonnegative values, such as selection counts or accuracies, [..., N].
 
     Returns:
-        Array of the kind of `values`, [...]; 1 if all values are zero, NaN if one is negative.
+        Array of the kind of `values`, [...], over the defined values; 1 if they are zero, NaN if one is negative.
     """
-    xp, array = _nonnegative(values)
-    squares = array.shape[-1] * (array**2).sum(axis=-1)
+    xp, array, _, n = _defined(values)
+    squares = n * (array**2).sum(axis=-1)
     return xp.where(squares == 0, 1.0, array.sum(axis=-1) ** 2 / xp.where(squares == 0, 1.0, squares))
 
 
-def _nonnegative(values: ArrayLike) -> tuple[Any, Any]:
-    """Return NumPy or jax.numpy, which starts a device, and its array of the values."""
+def _defined(values: ArrayLike) -> tuple[Any, Any, Any, Any]:
+    """Return NumPy or jax.numpy, which starts a device, and its float32 values scaled, their mask and number.
+
+    Undefined values are 0. A power of two scales the others, without rounding, so that their squares cannot overflow.
+    The values are NaN if one is negative, the number if none is defined.
+    """
     xp: Any = jnp if isinstance(values, jax.Array) else np
     array = xp.asarray(values, xp.float32)
-    return xp, xp.where((array < 0).any(axis=-1, keepdims=True), xp.nan, array)
+    defined = xp.isfinite(array)
+    array, n = xp.where(defined, array, 0.0), defined.sum(axis=-1).astype(xp.float32)
+    exponent = xp.frexp(array.max(axis=-1, keepdims=True))[1]
+    array = array / xp.ldexp(xp.float32(1.0), xp.clip(exponent, -100, 100))
+    wrong = (array < 0).any(axis=-1, keepdims=True)
+    return xp, xp.where(wrong, xp.nan, array), defined, xp.where(n > 0, n, xp.nan)
 
 
 def participation_gap(counts: ArrayLike, num_rounds: int) -> np.ndarray:

@@ -66,6 +66,7 @@ def likeliest(logits: jax.Array) -> jax.Array:
 
 GEMD = "gemd"
 SECONDS = "seconds"
+UNDEFINED_CLIENTS = "undefined_clients"
 TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 
 
@@ -82,7 +83,7 @@ class Names(NamedTuple):
     @property
     def all(self) -> tuple[str, ...]:
         """All columns, in order."""
-        spread = (self.worst_decile, self.gini, self.jain)
+        spread = (self.worst_decile, self.gini, self.jain, UNDEFINED_CLIENTS)
         return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, *spread, GEMD, *self.others)
 
 
@@ -97,14 +98,15 @@ def columns_of(
     task: Task,
     test: tuple[dict[str, Any], Any],
     train: tuple[dict[str, Any], Any],
-    over_clients: tuple[Any, Any, Any],
+    over_clients: tuple[Any, Any, Any, Any],
     gemd: Any,
     seconds: Any = None,
 ) -> dict[str, Any]:
     """Return measured values by column; `test` and `train` hold the measures by name, and the loss.
 
-    `over_clients` are the worst decile, the Gini index and the Jain index of the first measure. `seconds` is the
-    simulated duration of the round; None without a clock, and then there is no such column.
+    `over_clients` are the worst decile, the Gini index and the Jain index of the first measure, and the number of
+    clients where it is undefined. `seconds` is the simulated duration of the round; None without a clock, and then
+    there is no such column.
     """
     first, *others = (measure.name for measure in task.measures)
     values = (test[0][first], test[1], train[0][first], train[1], *over_clients, gemd, *(test[0][o] for o in others))

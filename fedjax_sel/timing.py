@@ -192,6 +192,9 @@ TABLE: Mapping[str, Callable[..., Law]] = {
 }  # fmt: skip
 """Name -> function that makes the law."""
 
+BUILT_IN = ("lognormal", "tiers")
+"""Names of laws that their parameters determine: no file, values or plug-in."""
+
 
 def from_values(timing: Timing) -> Law:
     """Make the law of given speeds, [N], such as `Experiment.of(timing=...)` takes."""

@@ -93,6 +93,25 @@ def test_fairness_indices_by_hand():
     assert np.isnan(metrics.gini_index([-1.0, 0.5, 0.6])) and np.isnan(metrics.jain_index([-1.0, 0.5, 0.6]))
 
 
+@pytest.mark.parametrize("undefined", [np.nan, -np.nan, np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_undefined_clients_are_left_out_and_counted(undefined, kind):
+    values, defined = (kind(np.float32(v)) for v in ([0.1, undefined, 0.5, 0.9, undefined], [0.1, 0.5, 0.9]))
+    for index in (metrics.gini_index, metrics.jain_index, lambda one: metrics.worst_decile(jnp.asarray(one))):
+        np.testing.assert_array_equal(index(values), index(defined))
+        assert np.isnan(index(kind(np.float32([undefined] * 3))))
+    assert metrics.undefined_clients(values) == 2
+    many = np.append(np.arange(29.0), np.full(11, undefined))  # two of 29 clients, not four of 40
+    assert metrics.worst_decile(jnp.asarray(many, jnp.float32)) == 0.5
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_fairness_indices_of_very_large_and_very_small_values(kind):
+    for unit in (1e-25, 1e25, 1e38):
+        values = kind(np.float32([unit, 3 * unit]))
+        np.testing.assert_allclose([metrics.gini_index(values), metrics.jain_index(values)], [0.25, 0.8], rtol=1e-3)
+
+
 def test_fairness_indices_against_their_definitions():
     values = np.random.default_rng(0).random((3, 50))
     pairs = np.abs(values[:, :, None] - values[:, None]).sum(axis=(1, 2))

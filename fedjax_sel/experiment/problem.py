@@ -61,19 +61,20 @@ def _why(error: Exception) -> str:
 
 
 class Given(NamedTuple):
-    """An experiment's data: examples, partitions, and availability trace."""
+    """An experiment's data: examples, partitions, availability trace, and the law of the clients' devices."""
 
     dataset: Dataset
     partitions: tuple[Partition, ...]  # one per seed
     availability_trace: np.ndarray | None = None  # bool [T or more, N]
+    law: Law | None = None  # None without a clock
 
 
-def gather(experiment: Experiment, server_share: float) -> Given:
+def gather(experiment: Experiment, server_share: float, law: Law | None) -> Given:
     """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
     availability_trace = trace(experiment)
     dataset = load_data(experiment, server_share)
     dealt = tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds)
-    return Given(dataset, dealt, availability_trace)
+    return Given(dataset, dealt, availability_trace, law)
 
 
 def load_data(experiment: Experiment, share: float) -> Dataset:
@@ -429,8 +430,8 @@ class Problem:
 
     @property
     def given(self) -> Given:
-        """The experiment's data, partitions and availability trace."""
-        return Given(self.dataset, self.partitions, self.availability_trace)
+        """The experiment's data, partitions, availability trace and law of the devices."""
+        return Given(self.dataset, self.partitions, self.availability_trace, self.law)
 
 
 def pose(experiment_or_config: Experiment | Config) -> Problem:
@@ -442,7 +443,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task, law, mode = check(experiment)
-    dataset, dealt, availability_trace = gather(experiment, server_validation(config, strategy))
+    dataset, dealt, availability_trace, _ = gather(experiment, server_validation(config, strategy), law)
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:

@@ -14,9 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import devices, version
+from fedjax_sel import devices, timing, version
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, jax_settings
+from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given, Problem
@@ -26,11 +26,17 @@ from fedjax_sel.version import __version__
 
 
 def digests(data: Given, seeds: Sequence[int]) -> Digests:
-    """Return the SHA-256 of the data, of each seed's partition, and of the availability trace, if any."""
+    """Return the SHA-256 of the data and of each seed's partition, and what identifies files and plug-ins, if any.
+
+    The law of `--timing` is identified if the configuration does not determine it: a file, given values or a plug-in.
+    """
     partitions = {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)}
     found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
-    trace = data.availability_trace
-    return found if trace is None else {**found, "available": checkpoint.digest_of_array(trace)}
+    if data.availability_trace is not None:
+        found["available"] = checkpoint.digest_of_array(data.availability_trace)
+    if data.law is not None and data.law.name not in timing.BUILT_IN:
+        found["timing"] = plugins.parameter_digest(data.law)
+    return found
 
 
 def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
@@ -39,9 +45,10 @@ def of_experiment(experiment_or_config: Experiment | Config, server_share: float
     The server keeps the fraction `server_share` of the training set; None for the strategy's default.
     """
     experiment = experiment_of(experiment_or_config)
+    checked = checking.check(experiment)
     if server_share is None:
-        server_share = checking.server_validation(experiment.config, checking.check(experiment).strategy)
-    return digests(problem.gather(experiment, server_share), experiment.config.run.seeds)
+        server_share = checking.server_validation(experiment.config, checked.strategy)
+    return digests(problem.gather(experiment, server_share, checked.law), experiment.config.run.seeds)
 
 
 def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
@@ -58,18 +65,25 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
         for seed, part in zip(known["partitions"], data.partitions)
     }
     about = {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
-    return about | ({"available": known["available"]} if "available" in known else {})
+    return about | {name: known[name] for name in _OF_FILES if name in known}
+
+
+_OF_FILES = {"available": "the trace of --available", "timing": "the devices of --timing"}
+"""Digests that a run has only if it reads such a file or plug-in -> what they identify."""
 
 
 def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> None:
-    """Reject a run whose recorded data differ from the current data; None if they are not recorded."""
-    if recorded is None or recorded == now:
+    """Reject a run whose recorded data differ from the current data; None if they are not recorded.
+
+    Earlier versions recorded fewer digests; those are not compared.
+    """
+    differs = [name for name in recorded or {} if name in now and recorded[name] != now[name]]
+    if recorded is None or not differs:
         return
-    what = "the images and labels"
-    if recorded["dataset"] == now["dataset"]:
+    what = _OF_FILES.get(differs[0], "the images and labels")
+    if differs[0] == "partitions":
         parts = now["partitions"]
-        changed = [seed for seed in parts if recorded["partitions"].get(seed) != parts[seed]]
-        what = f"the partition of seed {changed[0]}" if changed else "the trace of --available"
+        what = f"the partition of seed {next(seed for seed in parts if recorded['partitions'].get(seed) != parts[seed])}"
     raise UserError(
         f"--out: the run in {out} used different data (the SHA-256 of {what} differs); restore the original data, or "
         "give another folder"
@@ -101,7 +115,7 @@ def made_from(path: Path) -> Digests | None:
     try:
         partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
         found = {"dataset": data["sha256"], "partitions": partitions}
-        return found | ({"available": data["available"]} if "available" in data else {})
+        return found | {name: data[name] for name in _OF_FILES if name in data}
     except (KeyError, TypeError, AttributeError):
         return None
 

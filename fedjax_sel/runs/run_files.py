@@ -40,7 +40,8 @@ class Result:
             curves use, e.g. `test_accuracy` for classification. Next are `test_loss` (nats), and `train_accuracy` and
             `train_loss` on all clients' training examples. `worst_decile_accuracy` is the mean training accuracy of the
             worst tenth of clients. `gini_accuracy` and `jain_accuracy` are the Gini and Jain indices of the clients'
-            training accuracies. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
+            training accuracies. These three leave out the `undefined_clients`, whose accuracy (or other measure) is NaN
+            or infinite. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
             15), NaN without reports. The task's other test measures follow. With `--timing`, the last column is
             `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
             `result.test_accuracy`.
@@ -214,6 +215,9 @@ class Result:
         if not np.isnan(self.measured[train]).all():
             rows.append((f"final training {words}", metrics.last_measured(self.measured[train])))
             rows += [(f"final {name}", value) for name, value in self.final_over_clients().items()]
+            undefined = metrics.last_measured(self.measured.get(tasks.UNDEFINED_CLIENTS, [[0.0]]))
+            if undefined.any():
+                rows.append((f"clients left out ({words} undefined)", undefined))
         if (target := self.config.run.target_accuracy) is not None:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
             if self.has_clock:

@@ -34,6 +34,7 @@ class TrainMetrics(NamedTuple):
     worst_decile: jax.Array  # mean first measure of the worst tenth of the clients
     gini: jax.Array  # Gini index of the clients' first measures
     jain: jax.Array  # Jain index of the clients' first measures
+    undefined: jax.Array  # number of clients whose first measure is NaN or infinite
 
 
 def block_size(num_examples: int, largest: int) -> int:
@@ -73,7 +74,8 @@ def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> Train
     sign = 1.0 if first.higher_is_better else -1.0
     worst = sign * jax.vmap(metrics.worst_decile)(sign * of_clients)
     means = {name: values.sum(axis=1) / total for name, values in sums.items()}
-    spread = (worst, metrics.gini_index(of_clients), metrics.jain_index(of_clients))
+    undefined = metrics.undefined_clients(of_clients).astype(jnp.float32)
+    spread = (worst, metrics.gini_index(of_clients), metrics.jain_index(of_clients), undefined)
     return TrainMetrics(means, losses.sum(axis=1) / total, *spread)
 
 

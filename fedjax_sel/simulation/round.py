@@ -333,7 +333,7 @@ def record(
         return evaluation.train_metrics(plan, federation, params)
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
-    unknown = evaluation.TrainMetrics(unmeasured, nan, nan, nan, nan)
+    unknown = evaluation.TrainMetrics(unmeasured, *[nan] * 5)
     train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
@@ -343,7 +343,7 @@ def record(
             task,
             test=(test.measures, test.loss),
             train=(train.measures, train.loss),
-            over_clients=(train.worst_decile, train.gini, train.jain),
+            over_clients=(train.worst_decile, train.gini, train.jain, train.undefined),
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
             seconds=clock.round_seconds(plan, cohort, bill, start),
         ),

@@ -16,17 +16,18 @@ from fedjax_sel.runs.run_files import Result
 
 SMALL = Config().replace(
     algo="random", num_clients=12, num_selected=3, local_epochs=1, rounds=5, chunk=2, seeds="3 1", checkpoint_every=2,
-    available="who.csv",
+    available="who.csv", timing="devices.csv",
 )  # fmt: skip
 FLAGS = [
     "--dataset", "mnist", "--num-clients", "12", "--num-selected", "3", "--local-epochs", "1", "--rounds", "5",
     "--chunk", "2", "--seeds", "3", "1", "--checkpoint-every", "2", "--available", "who.csv",
+    "--timing", "devices.csv",
 ]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A comparison of two finished runs of the data in A, data of the same name in B, and a trace."""
+    """A comparison of two finished runs of the data in A, data of the same name in B, a trace, and devices."""
     place = tmp_path_factory.mktemp("finished")
     for name, seed in (("A", 0), ("B", 1)):
         blobs = data.load(f"synthetic:train_size=600,test_size=100,image_size=8,seed={seed}")
@@ -35,6 +36,8 @@ def made(tmp_path_factory):
     who = np.ones((12, 6), int)
     who[0, 1] = 0
     np.savetxt(place / "who.csv", who, fmt="%d", delimiter=",")
+    devices = "".join(f"{client},0.01,1e6,1e6,0.1\n" for client in range(12))
+    (place / "devices.csv").write_text(f"client,seconds_per_example,down,up,latency\n{devices}")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         code = command_line.guarded(compare.main, ["--algos", "random", "oort", *FLAGS, *of("A"), "--out", "out"])
@@ -191,11 +194,14 @@ def test_other_data_under_the_same_name_are_refused(here, capsys):
     assert bytes_of(here / "out") == before
 
 
-def test_an_edited_trace_is_refused(here, capsys):
-    who = np.loadtxt("who.csv", dtype=int, delimiter=",")
-    who[1, 2] = 0
-    np.savetxt("who.csv", who, fmt="%d", delimiter=",")
-    message = "used different data (the SHA-256 of the trace of --available differs)"
+@pytest.mark.parametrize(
+    "name,old,new,what",
+    [("who.csv", "1,0", "0,0", "trace of --available"), ("devices.csv", "3,0.01", "3,0.02", "devices of --timing")],
+)
+def test_an_edited_file_is_refused(here, capsys, name, old, new, what):
+    file = here / name
+    file.write_text(file.read_text().replace(old, new, 1))
+    message = f"used different data (the SHA-256 of the {what} differs)"
     code, _, error = command(capsys, train.main, "--algo", "random", *FLAGS, *of("A"), "--out", "out/random")
     assert code == 2 and message in error
     code, _, error = command(capsys, compare.main, "--algos", "random", "oort", *FLAGS, *of("A"), "--out", "out")

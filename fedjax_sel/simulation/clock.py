@@ -32,6 +32,10 @@ from fedjax_sel.training import schedule
 from fedjax_sel.training.client import Trainer
 from fedjax_sel.training.schedule import LocalWork
 
+ROUNDING = 1e-6
+"""Relative tolerance of a deadline. NumPy computes a quantile of durations, and the round program the durations: their
+float32 sums can differ in the last bits, and clients of one device class share a duration."""
+
 _SPEEDS = 39  # of the generator of each seed's devices: independent of its partition
 
 
@@ -180,7 +184,9 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     if federation.deadline is None and plan.num_selected <= plan.clock.num_reports:
         counted = arrives  # a constant mask, so that XLA removes the masking of updates
     else:
-        in_time = arrives if federation.deadline is None else arrives & (durations <= federation.deadline[:, None])
+        in_time = arrives
+        if federation.deadline is not None:
+            in_time &= durations <= federation.deadline[:, None] * (1.0 + ROUNDING)
         arrival = jnp.where(in_time, durations, jnp.inf)
         # The place of each report in the order of arrival; ties are in the order of the cohort.
         place = jnp.argsort(jnp.argsort(arrival, axis=1, stable=True), axis=1)

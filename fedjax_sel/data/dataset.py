@@ -235,8 +235,12 @@ class Dataset:
             inputs[part] = examples.inputs(f"{part} inputs", pair[0])
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
-        columns = [list(part[0].columns) if hasattr(part[0], "columns") else None for part in (train, test)]  # tables
-        _check_alike("the columns", columns, "pass both in one order")
+        for what, pair in zip(("inputs", "targets"), zip(train, test)):
+            one, other = ({path: getattr(table, "columns", None) for path, table in examples.leaves(o)} for o in pair)
+            for path in one.keys() & other.keys():
+                if one[path] is not None and other[path] is not None:
+                    columns = [list(one[path]), list(other[path])]
+                    _check_alike(f"the columns of {what}{path}", columns, "pass both in one order")
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         num_train = examples.num_examples(inputs["train"])

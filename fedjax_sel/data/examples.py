@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,6 +155,12 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     largest = max(int(labels.max()) for labels in parts.values())
     if count is None:
         count = max(largest, 0) + 1
+        if (least := min(int(labels.min()) for labels in parts.values())) > 0:
+            warnings.warn(
+                f"targets: the smallest label is {least}, so {least} of {count} classes have no example; number the "
+                "classes from 0, or give num_classes if this is intended",
+                stacklevel=3,
+            )
         if count > max(1000, sum(map(len, parts.values()))):
             raise UserError(
                 f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "
@@ -179,14 +186,15 @@ def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     if np.ma.is_masked(client_ids):
         raise UserError("client_ids: a client is masked; give one for each example")
     array = np.asarray(client_ids)
+    if array.dtype.kind in "US":  # an array of Python strings: NumPy's own drop trailing null characters
+        array = np.asarray(client_ids, object)
     if array.shape != (num_examples,):
         raise UserError(
             f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name per example"
         )
-    if array.dtype.kind == "O" and all(isinstance(name, str) for name in array):
-        array = array.astype(str)
-    if array.dtype.kind in "US":
-        array = np.unique(array, return_inverse=True)[1]
+    if array.dtype.kind == "O" and any(all(isinstance(name, kind) for name in array) for kind in (str, bytes)):
+        number = {name: place for place, name in enumerate(sorted({*array}))}
+        array = np.array([number[name] for name in array])
     if array.dtype.kind not in "iu":
         raise UserError(f"client_ids: {array.dtype} is neither whole numbers nor texts; give one of them per example")
     return array.astype(np.int64)

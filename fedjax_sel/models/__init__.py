@@ -439,6 +439,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
                 f"model: {name} keeps {leaf.dtype} at {jax.tree_util.keystr(path[1:])}, but only float32 can be "
                 "averaged over clients; convert it to float32"
             )
+    core.reject_equal_names(name, Weights(trained, carried))
     has_carried = bool(jax.tree.leaves(carried))
     try:
         apply, has_profile = pure.apply_with_layer(profile_layer), True

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
-from fedjax_sel.models import Weights
+from fedjax_sel.models.core import Weights, names_of
 from fedjax_sel.runs import run_files
 from fedjax_sel.runs.run_files import CHECKPOINTS, PARAMS, RESULT, DamagedError, Manifest
 
@@ -239,7 +240,7 @@ _PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
-    by_name = _by_name(_nested(_by_name(weights)))  # in the order of a checkpoint, so that both give equal bytes
+    by_name = names_of(_nested(names_of(weights)))  # in the order of a checkpoint, so that both give equal bytes
     content = io.BytesIO()
     np.savez(content, **by_name)
     return content.getvalue()
@@ -251,7 +252,7 @@ def like(shapes: Weights, weights: Weights, config: Config | None = None) -> Wei
     The weights are those of one model, or of several models with one leading axis. A difference raises UserError, which
     names the run folder of `config` if it is given.
     """
-    wanted, given = _by_name(shapes), _by_name(weights)
+    wanted, given = names_of(shapes), names_of(weights)
     if (found := difference(wanted, given)) is not None:
         wrong = UserError(f"the weights do not match this model: {found}")
         raise wrong if config is None else another_model(config, found)
@@ -290,7 +291,9 @@ def read_weights(folder: Path) -> Weights | None:
     digest = run_files.read_json(folder / RESULT).get(DIGEST_KEY)
     try:
         content = files.read_bytes(file, run_files.MOST_BYTES)
-        if digest is not None and hashlib.sha256(content).hexdigest() != digest:
+        if digest is None:
+            warnings.warn(f"{file}: the weights cannot be verified, because {RESULT} has no SHA-256", stacklevel=3)
+        elif hashlib.sha256(content).hexdigest() != digest:
             raise ValueError("its SHA-256 differs from the one in result.json")
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return _nested(arrays)
@@ -360,8 +363,3 @@ def _nested(arrays: Mapping[str, Any]) -> Weights:
             node = node.setdefault(part, {})
         node[last] = array
     return Weights(found.get("trained", {}), found.get("carried", ()))
-
-
-def _by_name(weights: Weights) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(weights)
-    return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}

@@ -329,8 +329,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         if folder.config_was_lost(out):
             with contextlib.suppress(OSError):  # the folder may be read-only
                 run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
-        if not (out / run_files.PARAMS).exists():
-            checkpoint.restore(out)
+        checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
         return run_files.to_plain(done)
 
     return run_files.from_plain(devices.on_first(look))

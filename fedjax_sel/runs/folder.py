@@ -83,7 +83,9 @@ def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> N
     what = _OF_FILES.get(differs[0], "the images and labels")
     if differs[0] == "partitions":
         parts = now["partitions"]
-        what = f"the partition of seed {next(seed for seed in parts if recorded['partitions'].get(seed) != parts[seed])}"
+        what = (
+            f"the partition of seed {next(seed for seed in parts if recorded['partitions'].get(seed) != parts[seed])}"
+        )
     raise UserError(
         f"--out: the run in {out} used different data (the SHA-256 of {what} differs); restore the original data, or "
         "give another folder"

@@ -7,10 +7,11 @@ import hashlib
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import pytest
 
 from fedjax_sel import data
-from fedjax_sel.data import cache, partition
+from fedjax_sel.data import cache, examples, partition
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
@@ -187,6 +188,29 @@ def test_schemes_that_look_at_no_labels_deal_any_targets():
         partition.make("iid", np.zeros((0, 3)), 1, 0)
 
 
+@pytest.mark.parametrize("kind", [list, lambda names: np.array(names, object), pd.Series])
+def test_clients_keep_their_names_apart(kind):
+    """A fixed-width NumPy string drops trailing null characters."""
+    texts = examples.client_numbers(kind(["b", "a", "a\0", "a"]), 4)
+    np.testing.assert_array_equal(texts, [2, 0, 1, 0])
+    np.testing.assert_array_equal(examples.client_numbers(kind([b"b", b"a", b"a\0", b"a"]), 4), texts)
+
+
+def test_labels_that_do_not_start_at_zero_are_announced():
+    with pytest.warns(UserWarning, match="the smallest label is 1, so 1 of 5 classes have no example; number the"):
+        assert Dataset.from_arrays(**pair(FLOATS, LABELS + 1)).num_classes == 5
+
+
+@pytest.mark.parametrize("place", [lambda table: (table, LABELS), lambda table: (FLOATS, table)])
+@pytest.mark.parametrize("inside", [lambda table: table, lambda table: {"a": table}, lambda table: (FLOATS, table)])
+def test_tables_have_their_columns_in_one_order(place, inside):
+    table = pd.DataFrame({"height": FLOATS[:, 0], "weight": FLOATS[:, 1]})
+    other = table[["weight", "height"]]
+    with pytest.raises(UserError, match="test: the columns of .* are 'weight, height', but in train 'height, weight'"):
+        Dataset.from_arrays(train=place(inside(table)), test=place(inside(other)))
+    assert Dataset.from_arrays(train=place(inside(table)), test=place(inside(table))).num_train_examples == len(table)
+
+
 def test_a_copy_of_what_has_no_classes_and_has_clients(isolated):
     made = Dataset.from_arrays(**pair(FLOATS, FLOATS[:, :2]), client_ids=[*"aabbccddeeff"])
     copy = cache.fetch(isolated, "arrays", "0", lambda: made)
@@ -312,7 +336,7 @@ def test_bad_arrays_are_one_sentence(changes, words):
 def test_tables_with_another_order_of_columns_are_rejected():
     frame = pytest.importorskip("pandas").DataFrame
     train, test = frame(FLOATS[:12, :2], columns=["a", "b"]), frame(FLOATS[:12, :2], columns=["b", "a"])
-    with pytest.raises(UserError, match="test: the columns are 'b, a', but in train 'a, b'; pass both in one order"):
+    with pytest.raises(UserError, match="test: the columns of inputs are 'b, a', but in train 'a, b'; pass both in one order"):
         Dataset.from_arrays(train=(train, LABELS[:12]), test=(test, LABELS[:12]))
     assert Dataset.from_arrays(train=(train, LABELS[:12]), test=(train, LABELS[:12])).image_shape == (2,)
 

@@ -173,6 +173,33 @@ def test_weights_that_are_not_the_runs_are_refused(kept, tmp_path, damage):
         fedjax_sel.load(str(out))
 
 
+def test_weights_without_a_digest_are_read_with_a_warning(kept, tmp_path):
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    (out / "result.json").unlink()
+    with pytest.warns(UserWarning, match=r"params.npz: the weights cannot be verified, because result.json has no"):
+        assert fedjax_sel.load(str(out)).weights is not None
+
+
+def test_a_finished_run_with_other_weights_is_not_called_finished(kept, tmp_path):
+    out = shutil.copytree(kept[1], tmp_path / "run")
+    with np.load(out / "params.npz") as arrays:
+        np.savez(out / "params.npz", **{name: array + 1 for name, array in arrays.items()})
+    with pytest.raises(UserError, match=r"params.npz: cannot read the weights \(its SHA-256 differs"):
+        fedjax_sel.run(of(names={"model": "net-1"}), out=str(out))
+
+
+@pytest.mark.parametrize("tree", [{"a": {"b": 1}, "a/b": 2}, {"a": 1, "a/b": 2}, [{"0/x": 1}, {"y": 1}, {"0": 1}]])
+def test_parameters_that_one_file_cannot_name_are_refused(tree):
+    params = jax.tree.map(lambda leaf: jnp.full(4, float(leaf)), tree)
+    made = models.from_functions(lambda key: params, lambda w, x: x @ sum(jax.tree.leaves(w)))
+    shapes = jax.ShapeDtypeStruct((2, 4), jnp.float32)
+    if isinstance(tree, list):
+        assert made.build(shapes).num_params == 12  # a slash alone does no harm
+        return
+    with pytest.raises(UserError, match="model: functions has two parameters at 'a(/b)?', because a key contains '/'"):
+        made.build(shapes)
+
+
 def test_how_each_client_fares(kept):
     found = fedjax_sel.per_client(kept[0], of())
     assert found["loss"].shape == (1, 5)

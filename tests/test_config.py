@@ -116,7 +116,7 @@ OTHER_VALUES = {
     "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
     "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
-    "available_args": {"share": 0.4},
+    "available_args": {"share": 0.4}, "start_queries": "available",
 }  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def test_values_without_effect_are_not_in_the_fingerprint():
         "dirichlet_form": {"partition": "dirichlet"}, "min_client_size": {"partition": "natural"},
         "learning_rate_decay": {"learning_rate_milestones": 5}, "momentum_buffer": {"momentum": 0.5},
         "batch_size": {"full_batch": False}, "shards_per_client": {"partition": "shards"},
-        "available_args": {"available": "markov"},
+        "available_args": {"available": "markov"}, "start_queries": {"available": 0.5},
     }.items():  # fmt: skip
         base = idle.replace(**needed)
         assert base.has_effect(name) and base.replace(**{name: OTHER_VALUES[name]}).fingerprint() != base.fingerprint()

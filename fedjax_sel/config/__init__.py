@@ -70,6 +70,7 @@ _CLIENT_STATE = OnlyWith(
     lambda config: config.training.momentum > 0 or config.training.client_optimizer != "sgd",
 )
 _WITH_MODE = OnlyWith("a named mode of --available", lambda config: config.selection.available in MODES)
+_SOME_AWAY = OnlyWith("--available other than 1", lambda config: config.selection.available_share != 1)
 _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
@@ -277,6 +278,12 @@ class SelectionConfig:
         "a mode: markov, daily, label, size, speed (docs/availability.md); FedCor degrades below 1 (results/absence)",
     )
     available_args: Pairs = _setting((), "parameters of a mode of --available, e.g. share=0.7 rounds_off=5", _WITH_MODE)
+    start_queries: Literal["all", "available"] = _setting(
+        "all",
+        "clients that answer the queries before round 1; all: each client answers when it joins the federation; "
+        "available: those available in round 1, and the others never",
+        _SOME_AWAY,
+    )
     report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")
 
     @property
@@ -572,6 +579,8 @@ class Config(_Flat):
             values = {name: value for name, value in values.items() if _CONCERN_OF[name] != "timing"}
         if self.selection.available not in MODES:  # so does one without a mode of availability
             del values["available_args"]
+        if values["start_queries"] == "all":
+            del values["start_queries"]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 

@@ -45,6 +45,7 @@ class Settings(TypedDict, total=False):
     algo_args: Mapping[str, Any] | Sequence[Any]
     num_selected: int
     available_args: Mapping[str, Any] | Sequence[Any]
+    start_queries: Literal["all", "available"]
     report_failure_rate: float
     timing_args: Mapping[str, Any] | Sequence[Any]
     deadline: str | None

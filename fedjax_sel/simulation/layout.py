@@ -132,6 +132,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         keep_client_optimizers=config.has_effect("momentum_buffer") and training.momentum_buffer == "persistent",
         store=None,
         available=config.selection.available_share,
+        all_at_start=config.selection.start_queries == "all",
         report_failure_rate=config.selection.report_failure_rate,
         num_selected=config.cohort_size,
         num_places=places,

@@ -19,6 +19,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import clock, keys, layout, queries
+from fedjax_sel.simulation.availability import available_clients
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
@@ -224,8 +225,9 @@ def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tupl
     """Return the jitted function that measures the facts due at the start; all groups of seeds share it."""
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
-        timing = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.START))
-        context = RoundContext(plan, federation, carry, streams, jnp.int32(0), None, timing)
+        timing, first = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.START)), jnp.int32(0)
+        available = None if plan.all_at_start else available_clients(plan, federation, streams, first)
+        context = RoundContext(plan, federation, carry, streams, first, available, timing)
         return queries.measure_at_start(context, carry.info, carry.start)
 
     in_specs = (devices.PER_SEED, SPECS, devices.PER_SEED)

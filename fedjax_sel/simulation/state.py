@@ -216,6 +216,7 @@ class Plan(NamedTuple):
     keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
     store: HostStore | None  # client table in host memory; None: on the devices
     available: float | None  # probability that a client is available in a round; None: a table or a trace has it
+    all_at_start: bool  # whether all clients answer the queries before round 1, or those available in round 1
     report_failure_rate: float  # probability that a report never reaches the server
     num_selected: int  # clients that the strategy selects: K, or more with over-selection
     num_places: int  # places of a cohort: `num_selected`, or more if the strategy's cohort size is random

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fedjax_sel.strategies.base import Strategy
 
 
-ALL = "all"  # every available client
+ALL = "all"  # each available client; before the first round, each client (or see `--start-queries`)
 CANDIDATES = "candidates"  # the clients that the strategy's `candidates` returns
 SELECTED = "selected"  # the cohort, on the round's model; `update` can read the answers of clients that report
 SERVER = "server"  # no client: the server's own data

@@ -321,6 +321,19 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
 
 
+@pytest.mark.parametrize("asked", ["all", "available"])
+def test_all_clients_or_those_available_in_round_1_answer_before_it(asked):
+    each_round = Request("label_histogram", ALL, always())
+    settings = {"available": 0.6, "rounds": 8, "chunk": 8}
+    there = play(watcher(each_round), **settings)[0]["observe.label_histogram.age"] == 0
+    known, ledger, _, _ = play(watcher(Request("loss", ALL, at_start())), start_queries=asked, **settings)
+    answered = there[0] if asked == "available" else np.ones(N, bool)
+    assert 0 < there[0].sum() < N
+    np.testing.assert_array_equal(known["observe.loss.age"][0] < NEVER, answered)
+    np.testing.assert_array_equal(known["observe.loss.age"][-1] < NEVER, answered)  # the others are not asked later
+    np.testing.assert_array_equal(ledger.floats_up, [answered.sum(), *[0] * 7])
+
+
 @pytest.mark.slow
 def test_a_probe_trains_those_who_are_there():
     strategy = watcher(Request("loss_change", ALL, always(), (("probes", 1),)))

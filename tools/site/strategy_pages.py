@@ -19,7 +19,7 @@ from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
 
 WHO = {
-    ALL: "all available clients",
+    ALL: "all available clients",  # all clients before the first round
     CANDIDATES: "the candidates",
     SELECTED: "the cohort",
     SERVER: "the server itself",
@@ -53,12 +53,16 @@ def facts(root: Path) -> str:
 def glance(root: Path, name: str) -> str:
     """Return a strategy's fact box and picture: queried clients, cost, measured leads, and what it selects."""
     strategy = strategies.make(name)
-    asks = "; ".join(f"{WHO[request.who]} for `{request.kind}`" for request in strategy.requests)
+    asks = "; ".join(f"{_whom(request)} for `{request.kind}`" for request in strategy.requests)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
     rows |= strategy_results.in_short(root, name)
     picture = "![Labels in each round's cohort, and how often each client was selected]"
     box = ["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())]
     return "\n".join([*box, "", f"{picture}(../images/strategies/{name}.png)"])
+
+
+def _whom(request: Request) -> str:
+    return "all clients" if request.who == ALL and request.when.before_first_round else WHO[request.who]
 
 
 def _when(request: Request) -> str:
@@ -90,7 +94,7 @@ def _request(request: Request) -> str:
         sends = f"{1 + probes} numbers"
     options = ", ".join(f"{key}={value}" for key, value in request.options)
     fact = f"`{request.kind}`" + (f" ({options})" if options else "")
-    return f"| {fact} | {WHO[request.who]} | {_when(request)} | {sends} |"
+    return f"| {fact} | {_whom(request)} | {_when(request)} | {sends} |"
 
 
 def _where_parameters_matter(name: str, usual: Strategy) -> str:

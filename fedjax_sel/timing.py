@@ -108,6 +108,7 @@ def tiers(
     down: str = "7.2e6:4.3e6:3.7e6",
     up: str = "5e6:3.3e6:2.7e6",
     latency: float = 0.1,
+    spread: float = 0.24,
     jitter: float = 0.0,
     by: By = "none",
     correlation: float = 1.0,
@@ -117,22 +118,27 @@ def tiers(
     The defaults come from FLASH (Yang et al. 2021, "Characterizing Impacts of Heterogeneity in Federated Learning
     upon Large-Scale Smartphone Data"; github.com/PKU-Chengxu/FLASH). Three phones train a CNN on FEMNIST in 179, 588
     and 1642 ms per batch (`models/utils/device_util/device_util.py`) of 10 examples (README). FLASH maps 160 phone
-    models to these three, in the shares here. Bandwidths are quartiles of 19 measured links
+    models to these three, in the shares here. Weighted by the number of phones of each model, the shares are
+    0.0045:0.464:0.5315 (`unknown` in that file). Bandwidths are quartiles of 19 measured links
     (`models/speed_distri.json`). FLASH draws links independently of phones; here faster phones have faster links. The
     latency is an assumption.
 
+    The default of `spread` comes from FLASH's benchmark scores of the 160 models: their logarithm has a standard
+    deviation of 0.50 within a class, and the times of the three phones fall with the score's power of 0.48.
+
     Args:
         shares: fractions of the clients in each class.
-        seconds_per_example: seconds per training example.
+        seconds_per_example: median seconds per training example.
         down: download bandwidth, bytes per second.
         up: upload bandwidth, bytes per second.
         latency: seconds per exchange.
+        spread: standard deviation of the logarithm of the seconds per example within a class.
         jitter: standard deviation of the logarithm of a client's factor in a round.
         by: quantity that clients of the later classes have in common: the `label` of most of their examples, or a large
             `size`.
         correlation: correlation of the class with the rank by that quantity, in [0, 1].
     """
-    check_range("timing", "tiers", jitter=jitter)
+    check_range("timing", "tiers", jitter=jitter, spread=spread)
     check_range("timing", "tiers", most=1, correlation=correlation)
     given = {"shares": shares, "seconds_per_example": seconds_per_example, "down": down, "up": up}
     columns = {name: _list(name, text) for name, text in given.items()}
@@ -150,7 +156,7 @@ def tiers(
         in_order = np.searchsorted(np.round(ends * number), np.arange(number), side="right")
         tier[np.argsort(scores, kind="stable")] = np.minimum(in_order, len(ends) - 1)
         seconds, of_down, of_up = (np.asarray(columns[name])[tier] for name in ("seconds_per_example", "down", "up"))
-        return _timing(seconds, of_down, of_up, latency)
+        return _timing(seconds * np.exp(spread * rng.standard_normal(number)), of_down, of_up, latency)
 
     return Law("tiers", draw, jitter)
 

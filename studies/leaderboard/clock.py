@@ -24,7 +24,7 @@ from studies.leaderboard.standings import Standings
 SETTINGS = ("fmnist-2spc", "fmnist-dir")
 PREFIX = "clock-"
 
-PHONES: dict[str, Any] = {"jitter": 0.2}  # the other numbers are the defaults of `tiers`: phones of FLASH
+PHONES: dict[str, Any] = {"jitter": 0.2, "spread": 0.0}  # the others are the defaults of `tiers`: phones of FLASH
 _TIERS: dict[str, Any] = {"timing": "tiers", "timing_args": PHONES}
 DEADLINE = "q0.5"
 WORLDS: dict[str, tuple[str, dict[str, Any]]] = {

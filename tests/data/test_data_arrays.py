@@ -206,7 +206,7 @@ def test_labels_that_do_not_start_at_zero_are_announced():
 def test_tables_have_their_columns_in_one_order(place, inside):
     table = pd.DataFrame({"height": FLOATS[:, 0], "weight": FLOATS[:, 1]})
     other = table[["weight", "height"]]
-    with pytest.raises(UserError, match="test: the columns of .* are 'weight, height', but in train 'height, weight'"):
+    with pytest.raises(UserError, match=r"test: the columns of .* are 'weight, height', but in train 'height, weight'"):
         Dataset.from_arrays(train=place(inside(table)), test=place(inside(other)))
     assert Dataset.from_arrays(train=place(inside(table)), test=place(inside(table))).num_train_examples == len(table)
 
@@ -331,14 +331,6 @@ def test_bad_arrays_are_one_sentence(changes, words):
     with pytest.raises(UserError, match=words) as caught:
         Dataset.from_arrays(**{**pair(PIXELS, LABELS), **changes})
     one_sentence(caught)
-
-
-def test_tables_with_another_order_of_columns_are_rejected():
-    frame = pytest.importorskip("pandas").DataFrame
-    train, test = frame(FLOATS[:12, :2], columns=["a", "b"]), frame(FLOATS[:12, :2], columns=["b", "a"])
-    with pytest.raises(UserError, match="test: the columns of inputs are 'b, a', but in train 'a, b'; pass both in one order"):
-        Dataset.from_arrays(train=(train, LABELS[:12]), test=(test, LABELS[:12]))
-    assert Dataset.from_arrays(train=(train, LABELS[:12]), test=(train, LABELS[:12])).image_shape == (2,)
 
 
 def test_the_constructor_checks_too():

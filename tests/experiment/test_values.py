@@ -196,7 +196,7 @@ def test_parameters_that_one_file_cannot_name_are_refused(tree):
     if isinstance(tree, list):
         assert made.build(shapes).num_params == 12  # a slash alone does no harm
         return
-    with pytest.raises(UserError, match="model: functions has two parameters at 'a(/b)?', because a key contains '/'"):
+    with pytest.raises(UserError, match=r"model: functions has two parameters at 'a(/b)?', because a key contains '/'"):
         made.build(shapes)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
+from fedjax_sel import timing
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, keys, run
@@ -23,7 +24,7 @@ from fedjax_sel.strategies.base import (
     always,
     at_start,
 )  # fmt: skip
-from fedjax_sel.timing import Clock, Timing
+from fedjax_sel.timing import Clients, Clock, Timing
 
 SIZES = np.array([8.0, 16.0, 24.0])
 SPEED = Timing(
@@ -270,3 +271,27 @@ def test_files_of_devices(tmp_path):
         own.write_text(text)
         with pytest.raises(UserError, match=message):
             seconds_of(fixed(0, 1), 2, timing=str(own))
+
+
+def drawn(law, number=20_000, seed=0):
+    counts = np.zeros((number, 2), int)
+    counts[np.arange(number), np.arange(number) % 2] = 10
+    return law.draw(np.random.default_rng(seed), Clients(np.full(number, 10), counts))
+
+
+def test_the_laws_of_devices_have_the_moments_that_they_state():
+    slowness = np.log(drawn(timing.lognormal()).seconds_per_example)
+    np.testing.assert_allclose([np.median(slowness), slowness.std()], [np.log(0.0136), 0.6], atol=0.02)
+    later = drawn(timing.correlated(correlation=1.0)).seconds_per_example
+    assert later[1::2].min() > later[::2].max()  # clients of the second label are slower
+    phones = drawn(timing.tiers())
+    for down, share, median in ((7.2e6, 0.06, 0.0179), (4.3e6, 0.44, 0.0588), (3.7e6, 0.5, 0.164)):
+        own = np.log(phones.seconds_per_example[phones.down == np.float32(down)])
+        np.testing.assert_allclose(
+            [len(own) / 20_000, np.median(own), own.std()], [share, np.log(median), 0.24], atol=0.02
+        )
+    assert set(drawn(timing.tiers(spread=0.0)).seconds_per_example) == set(np.float32([0.0179, 0.0588, 0.164]))
+
+
+def test_rounds_of_tiers_last_longer_in_some_seeds_than_in_others():
+    assert len(np.unique(seconds_of(fixed(*EVERYBODY), 3, timing="tiers", seeds=3).seconds)) == 3

@@ -53,6 +53,11 @@ class Law(NamedTuple):
     draw: Callable[[np.random.Generator, Clients], Timing]
     jitter: float = 0.0  # standard deviation of the logarithm of a client's factor in a round
 
+    @property
+    def has_content(self) -> bool:
+        """Whether the speeds come from a file, from values or from a plug-in, not from the law's parameters."""
+        return self.name not in ("lognormal", "tiers")
+
 
 By = Literal["none", "label", "size"]
 
@@ -197,9 +202,6 @@ TABLE: Mapping[str, Callable[..., Law]] = {
     "lognormal": lognormal, "tiers": tiers, "correlated": correlated, "file": from_file,
 }  # fmt: skip
 """Name -> function that makes the law."""
-
-BUILT_IN = ("lognormal", "tiers")
-"""Names of laws that their parameters determine: no file, values or plug-in."""
 
 
 def from_values(timing: Timing) -> Law:

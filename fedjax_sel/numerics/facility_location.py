@@ -6,6 +6,7 @@ at least 1 - 1/e of its maximum (Nemhauser, Wolsey, Fisher 1978). All shapes are
 
 from collections.abc import Callable
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -74,6 +75,7 @@ def select_greedily(
         raise ValueError(f"subset_size={subset_size} must be positive and needs a key; pass a key for the subsets")
     distances = jnp.asarray(distances)
     num_items = distances.shape[0]
+    chex.assert_shape(distances, (num_items, num_items))
     by_index = -jnp.arange(num_items, dtype=jnp.float32)
 
     def pick(step: jax.Array, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:

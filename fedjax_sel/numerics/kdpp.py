@@ -10,6 +10,7 @@ Shapes: N items, K drawn. Cost: O(K N) for the polynomials and phase 1, O(K^2 N)
 O(N^3), once.
 """
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -31,12 +32,14 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
         Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
     """
+    similarity = jnp.asarray(similarity)
+    chex.assert_shape(similarity, 2 * similarity.shape[:1])
 
     def by_lapack(similarity):
         values, vectors = decompositions.eigh(similarity)
         return _squared_spectrum(jnp.abs(values), vectors)
 
-    return lax.platform_dependent(jnp.asarray(similarity), tpu=_by_rotations, default=by_lapack)
+    return lax.platform_dependent(similarity, tpu=_by_rotations, default=by_lapack)
 
 
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -53,6 +56,7 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
         Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
         zero rows, and zero columns.
     """
+    chex.assert_shape(similarity, 2 * available.shape)
     return lax.platform_dependent(similarity, available, tpu=_subset_by_rotations, default=_subset_by_lapack)
 
 
@@ -134,6 +138,7 @@ def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: i
         k: number of items.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    chex.assert_shape(eigenvectors, 2 * eigenvalues.shape)
     key_vectors, key_items = jax.random.split(key)
     chosen = _sample_eigenvectors(key_vectors, eigenvalues, k)
     return _sample_projection(key_items, eigenvectors[:, chosen])
@@ -187,6 +192,7 @@ def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: 
         k: number of items drawn.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    chex.assert_shape(eigenvectors, 2 * eigenvalues.shape)
     before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of the eigenvalues before n
     after = _log_prefix_polynomials(eigenvalues[::-1], k - 1)[:, ::-1]  # e_j of the eigenvalues after n
     log_without = jax.nn.logsumexp(before + after[::-1], axis=0)  # e_{k-1} without n, by Vandermonde's convolution

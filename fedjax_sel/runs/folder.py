@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fedjax_sel import devices, timing, version
+from fedjax_sel import devices, version
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.errors import UserError
@@ -34,7 +34,7 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
     found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
     if data.availability_trace is not None:
         found["available"] = checkpoint.digest_of_array(data.availability_trace)
-    if data.law is not None and data.law.name not in timing.BUILT_IN:
+    if data.law is not None and data.law.has_content:
         found["timing"] = plugins.parameter_digest(data.law)
     return found
 

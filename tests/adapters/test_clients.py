@@ -1,5 +1,6 @@
 """Clients made of a model and examples answer what the catalogue says, in JAX and in PyTorch alike."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -124,7 +125,7 @@ def test_pytorch_answers_as_jax():
 
 def test_weights_by_name_and_back():
     assert list(WEIGHTS) == ["0.bias", "0.weight", "1.bias", "1.weight"]
-    jax.tree.map(np.testing.assert_array_equal, params_of(dict(reversed(WEIGHTS.items())), PARAMS), PARAMS)
+    chex.assert_trees_all_equal(params_of(dict(reversed(WEIGHTS.items())), PARAMS), PARAMS)
 
 
 class Mute(JaxClient):

@@ -5,6 +5,7 @@ import functools
 import pickle
 import shutil
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -97,7 +98,7 @@ def test_the_folder_gives_the_same_with_its_weights(kept):
         assert again.measured.keys() == result.measured.keys() and not again.higher_is_better
         for name, values in result.measured.items():
             np.testing.assert_array_equal(again.measured[name], values)
-        jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
+        chex.assert_trees_all_equal(again.params, dict(result.params))
     found = again.model.apply(again.weights_of(0), X[100:], None).prediction  # what `run` read is as what it ran
     np.testing.assert_allclose(found, result.model.apply(result.weights_of(0), X[100:], None).prediction, rtol=1e-6)
     prediction = result.model.apply(result.weights_of(0), X[100:], None).prediction
@@ -112,10 +113,10 @@ def test_weights_of_the_rounds_before_are_not_those_of_a_run_that_goes_on(kept, 
     longer = of(names={"model": "net-1"}, rounds=9)
     unfinished = fedjax_sel.run(longer, out=str(out), callbacks=[callbacks.StopAtTarget(1e9)])
     assert not unfinished.finished
-    jax.tree.map(np.testing.assert_array_equal, fedjax_sel.load(out).params, dict(unfinished.params))
+    chex.assert_trees_all_equal(fedjax_sel.load(out).params, dict(unfinished.params))
     result = fedjax_sel.run(longer, out=str(out))
     again = fedjax_sel.load(str(out))
-    jax.tree.map(np.testing.assert_array_equal, again.params, dict(result.params))
+    chex.assert_trees_all_equal(again.params, dict(result.params))
     assert (again.params["Dense_1"]["kernel"] != kept[0].params["Dense_1"]["kernel"]).any()
 
 
@@ -155,7 +156,7 @@ def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):
     content = (out / "params.npz").read_bytes()
     (out / "params.npz").unlink()
     again = fedjax_sel.load(str(out))
-    jax.tree.map(np.testing.assert_array_equal, again.params, dict(kept[0].params))
+    chex.assert_trees_all_equal(again.params, dict(kept[0].params))
     assert (out / "params.npz").read_bytes() == content
     np.testing.assert_array_equal(again.weights.carried["batch_stats"]["BatchNorm_0"]["mean"],
                                   kept[0].weights.carried["batch_stats"]["BatchNorm_0"]["mean"])  # fmt: skip
@@ -256,7 +257,7 @@ def test_a_model_that_says_how_it_lies_on_devices_is_one_that_does_not():
             return nn.Dense(1, kernel_init=nn.with_partitioning(kernel, (None, "m")) if self.boxed else kernel)(x)[:, 0]
 
     plain, boxed = (fedjax_sel.run(of(model=Laid(boxed), rounds=1)) for boxed in (False, True))
-    jax.tree.map(np.testing.assert_array_equal, plain.params, boxed.params)  # of one structure
+    chex.assert_trees_all_equal(plain.params, boxed.params)  # of one structure
 
 
 def test_what_a_model_carries_is_billed(kept):
@@ -281,7 +282,7 @@ def test_named_parts_as_values_give_the_same_bits():
     one, two = fedjax_sel.run(named), fedjax_sel.run(values)
     np.testing.assert_array_equal(one.cohorts, two.cohorts)
     np.testing.assert_array_equal(one.test_loss, two.test_loss)
-    jax.tree.map(np.testing.assert_array_equal, one.params, two.params)
+    chex.assert_trees_all_equal(one.params, two.params)
 
 
 @pytest.mark.slow
@@ -462,7 +463,7 @@ def test_a_target_that_was_reached_ends_every_later_start_at_once(tmp_path):
     )
     assert first.num_rounds == again.num_rounds == 2 and not again.finished
     np.testing.assert_array_equal(first.test_loss, again.test_loss)
-    jax.tree.map(np.testing.assert_array_equal, dict(again.params), dict(first.params))
+    chex.assert_trees_all_equal(dict(again.params), dict(first.params))
     assert fedjax_sel.load(out).num_rounds == 2
 
 
@@ -496,7 +497,7 @@ def test_a_result_comes_from_another_process(kept):
     result, _ = kept
     sent = pickle.loads(pickle.dumps(result))
     assert sent.model is None and sent.config == result.config and sent.seeds == result.seeds
-    jax.tree.map(np.testing.assert_array_equal, sent.weights, result.weights)
+    chex.assert_trees_all_equal(sent.weights, result.weights)
     np.testing.assert_array_equal(sent.test_absolute_error, result.test_absolute_error)
 
 

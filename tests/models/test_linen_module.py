@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -46,8 +47,8 @@ def dropout_called(flag, meaning):
 def test_the_weights_are_those_of_flaxs_own_init():
     trained, carried = from_linen(Regularised(), X).init(KEY)
     variables = Regularised().init(KEY, X)
-    jax.tree.map(np.testing.assert_array_equal, trained, dict(variables["params"]))
-    jax.tree.map(np.testing.assert_array_equal, carried, {"batch_stats": variables["batch_stats"]})
+    chex.assert_trees_all_equal(trained, dict(variables["params"]))
+    chex.assert_trees_all_equal(carried, {"batch_stats": variables["batch_stats"]})
 
 
 def test_statistics_move_in_training_and_not_in_evaluation():
@@ -59,12 +60,12 @@ def test_statistics_move_in_training_and_not_in_evaluation():
         {"params": trained, **carried}, X, train=True, rngs=rngs, mutable=["batch_stats"]
     )
     np.testing.assert_array_equal(output, expected)
-    jax.tree.map(np.testing.assert_array_equal, after, dict(updated))
+    chex.assert_trees_all_equal(after, dict(updated))
     assert not np.array_equal(
         after["batch_stats"]["BatchNorm_0"]["mean"], carried["batch_stats"]["BatchNorm_0"]["mean"]
     )
     output, kept = pure.apply(trained, after, X, None, False)
-    jax.tree.map(np.testing.assert_array_equal, kept, after)
+    chex.assert_trees_all_equal(kept, after)
     np.testing.assert_array_equal(output, Regularised().apply({"params": trained, **after}, X))
 
 
@@ -147,7 +148,7 @@ def test_a_flag_of_another_name_is_refused_and_can_be_named(module, words):
         assert known in str(refused.value) and "\n" not in str(refused.value)
     pure = from_linen(module, X, training_flags={})
     state = pure.init(KEY)
-    jax.tree.map(np.testing.assert_array_equal, pure.apply(*state, X, KEY, True), pure.apply(*state, X, None, False))
+    chex.assert_trees_all_equal(pure.apply(*state, X, KEY, True), pure.apply(*state, X, None, False))
 
 
 def test_statistics_of_the_batch_are_not_for_evaluation():

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -83,7 +84,7 @@ def test_statistics_move_in_training_and_not_in_evaluation():
     np.testing.assert_allclose(after["norm"]["var"], module.norm.var[...], rtol=1e-6)
     assert not np.array_equal(after["norm"]["mean"], carried["norm"]["mean"])
     output, kept = pure.apply(trained, after, X, None, False)
-    jax.tree.map(np.testing.assert_array_equal, kept, after)
+    chex.assert_trees_all_equal(kept, after)
     module.eval()
     np.testing.assert_allclose(output, module(X), rtol=1e-5)
 

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import chex
 import jax
 import numpy as np
 import pytest
@@ -140,7 +141,7 @@ def test_weights_of_a_run_that_ended_early_and_of_one_that_was_interrupted(tmp_p
     assert not result.finished
     for which in ("final", "latest"):
         found = fedjax_sel.load(ended, weights=which)
-        jax.tree.map(np.testing.assert_array_equal, found.params, dict(result.params))
+        chex.assert_trees_all_equal(found.params, dict(result.params))
 
     class Fails:
         def chunk(self, rounds, first):

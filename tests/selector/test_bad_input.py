@@ -2,6 +2,7 @@
 
 import copy
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,7 +57,7 @@ def refused(selector, what, *words):
     assert text.count(". ") == 0 and ";" in text and not text.endswith("."), text
     assert all(word in text for word in words), text
     assert selector._now is before
-    jax.tree.map(np.testing.assert_array_equal, copied, (before.words(), before.arrays()))
+    chex.assert_trees_all_equal(copied, (before.words(), before.arrays()))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import chex
 import flax.linen as nn
 import jax
 import numpy as np
@@ -92,7 +93,7 @@ def test_draws_do_not_depend_on_the_usual_generator():
 
     expected = drawn()
     with setting("jax_default_prng_impl", "rbg"):
-        jax.tree.map(np.testing.assert_array_equal, drawn(), expected)
+        chex.assert_trees_all_equal(drawn(), expected)
 
 
 def test_keys_name_their_generator():

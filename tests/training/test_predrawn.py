@@ -1,5 +1,6 @@
 """What a client's steps draw is the same ahead of them and in them, and is drawn ahead where it is little."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +43,7 @@ def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, mon
     for index in range(STEPS):
         own = model.draw(jax.random.fold_in(key, index), BATCH)
         for one in (ahead(jnp.int32(index)), in_turn(jnp.int32(index))):
-            jax.tree.map(np.testing.assert_array_equal, one, own)
+            chex.assert_trees_all_equal(one, own)
     assert jax.tree.leaves(own)[0].dtype == bool
 
 

@@ -319,14 +319,14 @@ class EarlyStopping:
         if self._file is None or not self._file.exists() or not len(self._newest):
             return
         try:
-            with np.load(io.BytesIO(files.read_bytes(self._file)), allow_pickle=False) as found:
-                if str(found["measure"]) != self._name:
-                    return
-                leaves, structure = jax.tree.flatten(self._kept)
-                kept = [found[f"leaf_{place}"] for place in range(len(leaves))]
-                if [leaf.shape for leaf in kept] != [leaf.shape for leaf in leaves]:
-                    raise ValueError("it belongs to a different model")
-                self._kept_values, self.kept_rounds = found["values"], found["rounds"]
+            found = files.read_arrays(self._file)
+            if str(found["measure"]) != self._name:
+                return
+            leaves, structure = jax.tree.flatten(self._kept)
+            kept = [found[f"leaf_{place}"] for place in range(len(leaves))]
+            if [leaf.shape for leaf in kept] != [leaf.shape for leaf in leaves]:
+                raise ValueError("it belongs to a different model")
+            self._kept_values, self.kept_rounds = found["values"], found["rounds"]
         except Exception as error:  # a damaged archive raises many types of errors
             raise UserError(
                 f"{self._file}: cannot read the best weights ({error}); remove the file to keep only the best weights "

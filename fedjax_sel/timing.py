@@ -183,13 +183,12 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
     """
     check_range("timing", "a file", jitter=jitter)
     try:
-        if path.endswith(".npz"):
-            with np.load(path, allow_pickle=False) as archive:
-                columns = {name: np.asarray(archive[name], np.float32) for name in archive.files}
-        else:
-            columns = _of_csv(files.read_text(Path(path), MOST_BYTES))
-        timing = _of_columns(columns)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        npz = path.endswith(".npz")
+        columns = files.read_arrays(Path(path), MOST_BYTES) if npz else _of_csv(files.read_text(Path(path), MOST_BYTES))
+        timing = _of_columns(columns, f"--timing: {path}")
+    except UserError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f"--timing: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a law "
             f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
@@ -206,10 +205,7 @@ TABLE: Mapping[str, Callable[..., Law]] = {
 
 def from_values(timing: Timing) -> Law:
     """Make the law of given speeds, [N], such as `Experiment.of(timing=...)` takes."""
-    try:
-        own = _timing(*timing)
-    except ValueError as error:
-        raise UserError(f"timing: its arrays have different lengths ({error}); give one value per client") from error
+    own = _timing(*timing, source="timing")
     return Law("values", lambda rng, clients: _of_all_clients(own, len(clients.sizes), "the value"))
 
 
@@ -224,21 +220,28 @@ def _of_all_clients(timing: Timing, num_clients: int, source: str) -> Timing:
 
 def _of_csv(text: str) -> dict[str, np.ndarray]:
     header, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
+    names = [name.strip() for name in header]
     if not rows:
         raise ValueError("it has no rows")
-    columns = dict(zip(map(str.strip, header), np.array(rows, float).T))
+    if "client" not in names:
+        raise ValueError("its first line does not name the column client")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(names):
+            raise ValueError(f"row {number} has {len(row)} values, but there are {len(names)} columns")
+    columns = dict(zip(names, np.array(rows, float).T))
     ids = columns.pop("client")
     order = np.argsort(ids)
     if (ids[order] != np.arange(len(ids))).any():
         raise ValueError(f"the column client does not list 0 to {len(ids) - 1} once each")
-    return {name: values[order].astype(np.float32) for name, values in columns.items()}
+    return {name: values[order] for name, values in columns.items()}
 
 
-def _of_columns(columns: Mapping[str, np.ndarray]) -> Timing:
+def _of_columns(columns: Mapping[str, np.ndarray], source: str) -> Timing:
     for names, factors in _COLUMNS.items():
         if set(names) <= set(columns):
-            values = [factor * columns[name] for name, factor in zip(names, factors)]
-            return _timing(*values) if len(values) == 4 else _timing(values[0], values[1], values[1], 0.0)
+            values = [factor * _float32(columns[name]) for name, factor in zip(names, factors)]
+            values = values if len(values) == 4 else [values[0], values[1], values[1], 0.0]
+            return _timing(*values, source=source)
     raise ValueError(f"it has the columns {', '.join(columns) or 'none'}")
 
 
@@ -273,14 +276,31 @@ def check_range(
             raise UserError(f"--{flag}-args of {name}: {argument}={value:g} is out of range; give a number {wanted}")
 
 
-def _timing(seconds: Any, down: Any, up: Any, latency: Any) -> Timing:
+def _float32(values: Any) -> np.ndarray:
+    """Return real numbers as float32, infinite beyond its range; raise ValueError for other values."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(f"its values of type {array.dtype} are not real numbers")
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32)
+
+
+def _timing(*parts: Any, source: str = "--timing") -> Timing:
     """Return float32 speeds [N]; reject values that are not finite and positive."""
-    shape = np.shape(seconds)
-    timing = Timing(*(np.broadcast_to(np.asarray(part, np.float32), shape) for part in (seconds, down, up, latency)))
+    try:
+        arrays = [*map(_float32, parts)]
+        if arrays[0].ndim != 1:
+            raise ValueError(f"{Timing._fields[0]} has the shape {list(arrays[0].shape)}, and not [clients]")
+        timing = Timing(*(np.broadcast_to(array, arrays[0].shape) for array in arrays))
+    except ValueError as error:
+        why = "its arrays have different lengths" if "broadcast" in str(error) else error
+        raise UserError(f"{source}: {why}; give one number per client") from error
     for name, values in timing._asdict().items():
         wrong = ~np.isfinite(values) | (values < 0 if name == "latency" else values <= 0)
         if wrong.any():
             place = int(np.flatnonzero(wrong)[0])
             least = "at least 0" if name == "latency" else "above 0"
-            raise UserError(f"--timing: {name} of client {place} is {values[place]:g}; give finite numbers {least}")
+            raise UserError(
+                f"{source}: {name} of client {place} is {values[place]:g} in float32; give finite numbers {least}"
+            )
     return timing

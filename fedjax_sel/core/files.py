@@ -8,11 +8,13 @@ import json
 import os
 import secrets
 import stat
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -132,6 +134,22 @@ def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -
         raise
     except Exception as error:  # a malformed header can make the parser raise anything
         raise ValueError("its header is damaged, or it does not hold numbers") from error
+
+
+def read_arrays(path: Path, most_bytes: int = MOST_BYTES) -> "dict[str, np.ndarray]":
+    """Read the arrays of a .npz file by name; reject other and damaged files, and more than `most_bytes` unpacked."""
+    content = read_bytes(path, most_bytes)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked <= most_bytes:
+            import numpy as np  # imported here, because --help must stay fast
+
+            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+                return dict(arrays)
+    except Exception as error:  # a damaged archive raises many types of errors
+        raise ValueError(f"it is not an intact .npz archive of numbers ({reason(error)})") from error
+    raise ValueError(f"its arrays have more than {most_bytes / 2**20:.4g} MB")
 
 
 def pandas() -> Any:

@@ -21,7 +21,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.models import Blueprint, blueprint_of
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
-from fedjax_sel.timing import Timing
+from fedjax_sel.timing import Timing, from_values
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
@@ -204,6 +204,7 @@ def _with_digest(value: Any) -> str:
 
 
 def _of_timing(value: Timing) -> str:
+    from_values(value)  # rejects invalid values
     return f"devices-{plugins.parameter_digest(tuple(map(np.asarray, value)))}"
 
 

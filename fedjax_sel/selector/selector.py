@@ -60,6 +60,8 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
         if _array(entries.pop(DIGEST)).tobytes() != _digest(entries):
             raise ValueError("the digest does not match")
         about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
+        if not isinstance(about, dict):
+            raise ValueError("its description is not a JSON object")
         return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
     except OSError as error:
         raise UserError(
@@ -499,17 +501,18 @@ class Selector:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
         path = Path(path)
         about, leaves = read(path)
-        saved, own = about.get("selector", {}), self._terms.identity()
-        if saved != own:
-            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
-            raise UserError(
-                f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
-            )
+        saved, own = about.get("selector"), self._terms.identity()
         try:
-            arrays = filled(self._now.arrays(), leaves)
-            self._now = standing.restored(about["standing"], arrays)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            if saved == own:
+                arrays = filled(self._now.arrays(), leaves)
+                self._now = standing.restored(self._terms, about["standing"], arrays)
+                return
+            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise broken_file(path) from error
+        raise UserError(
+            f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
+        )
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         return standing.due(self._terms, now)

@@ -5,7 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import jax
 import jax.numpy as jnp
@@ -571,14 +571,14 @@ class Standing(NamedTuple):
         }
 
 
-def restored(words: dict[str, Any], arrays: Any) -> Standing:
-    """Return the state from the values of `words` and `arrays`."""
+def restored(terms: Terms, words: dict[str, Any], arrays: Any) -> Standing:
+    """Return the state from the values of `words` and `arrays`; raise an error if `words` did not return them."""
     state, info, received, silent = arrays
     selection = words["selection"]
     if selection is not None:
         dtypes = {"ids": np.int32, "weights": np.float32, "mask": bool}
         selection = Selection(**{name: _array(selection[name], dtype) for name, dtype in dtypes.items()})  # pyright: ignore
-    return Standing(
+    now = Standing(
         phase=words["phase"],
         round=words["round"],
         state=state,
@@ -590,6 +590,27 @@ def restored(words: dict[str, Any], arrays: Any) -> Standing:
         candidates=_array(words["candidates"], np.int32),
         selection=selection,
     )
+    n, _, rounds = terms.size
+    counts = [now.round, *itertools.chain(*now.account.past, now.account.beside)]
+    fits = [
+        now.words() == words,
+        now.phase in get_args(Phase),
+        all(type(count) is int and count >= 0 for count in counts),
+        len(now.account.past) == now.round <= rounds,
+        {*now.answered} <= {request.kind for request in terms.strategy.requests},
+        now.reachable is None or now.reachable.shape == (n,),
+        now.candidates is None or _are_clients(now.candidates, n),
+        (selection is None) == (now.phase != "cohort"),
+        selection is None or selection.ids.shape == selection.mask.shape == (terms.num_places,),
+        selection is None or _are_clients(selection.ids[selection.mask], n),
+    ]
+    if not all(fits):
+        raise ValueError("the words differ from those that `words` returns")
+    return now
+
+
+def _are_clients(ids: np.ndarray, num_clients: int) -> bool:
+    return ids.ndim == 1 and len(np.unique(ids)) == len(ids) and bool(((ids >= 0) & (ids < num_clients)).all())
 
 
 def _listed(array: Any) -> list | None:

@@ -1,7 +1,6 @@
 """A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
 
 import concurrent.futures
-import json
 import threading
 import zipfile
 
@@ -120,26 +119,43 @@ def saved(path):
         return dict(archive)
 
 
-def edited(words, change):
-    """The entry `about` with another standing."""
-    about = json.loads(words.tobytes())
-    change(about["standing"])
-    return np.frombuffer(json.dumps(about).encode(), np.uint8)
+def standing(**changes):
+    """The description of a Selector's file with another standing."""
+    return lambda about: {**about, "standing": {**about["standing"], **changes}}
 
 
-EDITS = {
-    "a late round": lambda s: s.update(round=99),
-    "a client out of range": lambda s: s["selection"].update(ids=[0, 99]),
-    "no bill": lambda s: s.pop("past"),
-}
+def cohort(**changes):
+    """The same with another selection."""
+    return lambda about: standing(selection={**about["standing"]["selection"], **changes})(about)
 
 
-@pytest.mark.parametrize("change", EDITS.values(), ids=EDITS)
-def test_an_edited_standing_is_refused(tmp_path, change):
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(lambda about, value=value: value for value in ([], None, 3, "about", {})),
+        *(lambda about, name=name: {**about, name: None} for name in ("selector", "standing")),
+        lambda about: {**about, "selector": ["pow_d"]},
+        *(standing(round=value) for value in (1.5, 99, -1, None, "1", True, 0, 2**70)),
+        *(standing(phase=value) for value in ("all", "late", None)),
+        *(standing(past=value) for value in (None, [], [[1]], [[1.5, 1, 1]], [["a", 1, 1]], [[-1, 1, 1]])),
+        *(standing(beside=value) for value in (None, [1], ["a", 1, 1], [-1, 1, 1])),
+        *(standing(there=value) for value in ("x", [True], [[True] * N])),
+        *(standing(candidates=value) for value in ([N], [-1], [0, 0], [[0, 1]], ["a"], 3)),
+        *(standing(told=value) for value in (None, "loss", ["profile"], [[]])),
+        standing(selection=None),
+        *(cohort(ids=value) for value in ([0, N], [0], [0, 0], None)),
+        cohort(mask=None),
+        cohort(weights=["a", "b"]),
+    ],
+)
+def test_an_edited_description_is_refused(tmp_path, change):
     path, selector = tmp_path / "selector.npz", make()
-    entries, before = saved(path), selector._now
-    entries["about"] = edited(entries["about"], change)
-    np.savez(path, **entries)
+    saved(path)
+    about, leaves = storage.read(path)
+    storage.write(path, about, leaves)
+    make().load(path)
+    before = selector._now
+    storage.write(path, change(about), leaves)
     with pytest.raises(UserError, match=r"^load: \S+ is not an intact Selector file; pass one that `save` wrote$"):
         selector.load(path)
     assert selector._now is before

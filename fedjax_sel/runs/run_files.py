@@ -307,10 +307,22 @@ def read(path: Path) -> Manifest:
             raise DamagedError(f"{path.name} was changed")
         if content["format"] != FORMAT:
             raise DamagedError(f"its format is {content['format']}, but this version reads format {FORMAT}")
+        if not _has_usual_types(content):
+            raise DamagedError(f"{path.name} has an invalid entry")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error
     return content
+
+
+def _has_usual_types(content: Manifest) -> bool:
+    lengths = content["rounds"], content["metrics"]["bytes"]
+    tables = content["data"], content["made_with"], content.get("plugins", {})
+    settings = content["config"], *content["config"].values()
+    texts = content["fingerprint"], content["metrics"]["sha256"], content["cohorts"], content.get("params", "")
+    shares = (content.get("server_validation") or 0.0,)
+    kinds = ((int, lengths), (dict, tables), (dict, settings), (str, texts), (float, shares))
+    return all(isinstance(value, kind) for kind, values in kinds for value in values) and min(lengths) >= 0
 
 
 def _digest(content: Manifest) -> str:

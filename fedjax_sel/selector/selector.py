@@ -501,8 +501,9 @@ class Selector:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
         path = Path(path)
         about, leaves = read(path)
-        saved, own = about.get("selector"), self._terms.identity()
+        own = self._terms.identity()
         try:
+            saved: dict[str, Any] = about["selector"]
             if saved == own:
                 arrays = filled(self._now.arrays(), leaves)
                 self._now = standing.restored(self._terms, about["standing"], arrays)

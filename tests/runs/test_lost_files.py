@@ -263,6 +263,25 @@ def test_weights_of_a_run_that_died_before_it_could_tell_that_it_was_done(whole,
             np.testing.assert_array_equal(ours, theirs)
 
 
+@pytest.mark.filterwarnings("ignore:.*the rows cannot be verified")
+@pytest.mark.parametrize("change", [
+    *({"rounds": value} for value in (float("nan"), None, 6.5, -1, "7", [7])), "rounds",
+    *({"config": value} for value in (None, [], "x", {"run": None})), "config",
+    *({"metrics": value} for value in (None, [], {"bytes": float("nan"), "sha256": ""}, {"bytes": -1, "sha256": ""})),
+    *({"server_validation": value} for value in ("x", [0.1])), {"plugins": None}, {"made_with": None}, {"cohorts": 3},
+])  # fmt: skip
+def test_a_result_with_invalid_entries_counts_as_lost(whole, tmp_path, change):
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    about = run_files.read(out / "result.json")
+    about = about | change if isinstance(change, dict) else {key: about[key] for key in about if key != change}
+    run_files.write(out / "result.json", about)
+    with pytest.raises(run_files.DamagedError, match=r"^result\.json (has an invalid entry|cannot be read)"):
+        run_files.read(out / "result.json")
+    assert fedjax_sel.load(out).num_rounds == 7  # from the last checkpoint
+    shutil.rmtree(out / "checkpoints")
+    assert fedjax_sel.load(out).num_rounds == 7
+
+
 @pytest.mark.slow
 def test_pictures_are_whole_or_not_there(whole, tmp_path, monkeypatch):
     from fedjax_sel.reporting import plots

@@ -210,7 +210,10 @@ def test_the_code_of_a_plugin_is_what_it_imports_from_its_package(here):
 
 def test_an_edited_plugin_is_named_without_any_checkpoint(here):
     config = Config().replace(algo="own_strategy:sound")
-    about = {"rounds": 1, "plugins": {"own_strategy:sound": {"own_strategy": "0" * 64}}}
+    about = {
+        "rounds": 1, "plugins": {"own_strategy:sound": {"own_strategy": "0" * 64}}, "config": {}, "data": {},
+        "made_with": {}, "metrics": {"bytes": 0, "sha256": ""}, "cohorts": "", "fingerprint": "",
+    }  # fmt: skip
     (here / "run").mkdir()
     run_files.write(here / "run" / "result.json", about)
     assert "own_strategy:sound was edited since" in resume.edited_plugins(here / "run", config)[0]

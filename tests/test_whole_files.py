@@ -7,6 +7,7 @@ import pytest
 
 from fedjax_sel import Selector, UserError
 from fedjax_sel.core import files
+from fedjax_sel.runs import folder
 
 
 def test_a_pipe_is_rejected_and_stays(tmp_path):
@@ -49,3 +50,13 @@ def test_what_cannot_be_a_file_is_rejected(tmp_path, name, monkeypatch):
     with pytest.raises(OSError, match=r"directory|symbolic links"):
         files.write(type(tmp_path)(name), b"new")
     assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("target", ["gone", "loop"])
+def test_a_folder_that_is_a_broken_link_is_named(tmp_path, target, below):
+    loop = tmp_path / "loop"
+    loop.symlink_to(target)
+    with pytest.raises(UserError, match=r"^--out: .*(circular or whose target is missing|Too many levels)"):
+        folder.make(loop / "run" if below else loop)
+    assert [*tmp_path.iterdir()] == [loop]

@@ -255,6 +255,9 @@ def writing(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
+    except FileExistsError as error:  # `mkdir` was given a name that leads to no folder
+        why = f"{error.filename} is a file, or a symbolic link that is circular or whose target is missing"
+        raise UserError(f"--out: {why}; remove it or give another folder") from error
     except OSError as error:
         why = f"cannot write to {folder} ({error.strerror or error})"
         raise UserError(f"--out: {why}; free disk space or give another folder") from error

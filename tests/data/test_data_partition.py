@@ -215,9 +215,21 @@ def test_last_bits_decide_nothing(monkeypatch):
     assert partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest() == before
 
 
-def test_impossible_sizes_are_refused_with_advice():
-    with pytest.raises(UserError, match="raise alpha or num_clients"):
-        partition.make("dirichlet_qp", EVEN, 10, 0, alpha=0.2)
+@pytest.mark.parametrize("alpha", [0.2, 1e4])
+def test_impossible_sizes_are_refused_with_advice(alpha):
+    with pytest.raises(UserError, match="give at least 20 clients, or use the scheme 'dirichlet'"):
+        partition.make("dirichlet_qp", EVEN, 10, 0, alpha=alpha)
+    partition.make("dirichlet_qp", EVEN, 20, 0, alpha=alpha)
+    with pytest.raises(UserError, match="raise alpha, or lower min_size, or use the scheme 'dirichlet'"):
+        partition.make("dirichlet_qp", EVEN, 25, 0, alpha=alpha, min_size=240)
+
+
+def test_sizes_fit_as_often_as_wendels_theorem_says():
+    """Sizes exist if the label frequencies are in the cone of N random proportions."""
+    rng, totals = np.random.default_rng(0), np.full(4, 100.0)
+    for num_clients, share in ((4, 1 / 8), (6, 1 / 2), (8, 99 / 128)):
+        drawn = (partition.dirichlet_rows(rng, np.full(4, 1e4), num_clients) for _ in range(400))
+        assert abs(np.mean([partition.solve(rows.T, totals, 0.0) is not None for rows in drawn]) - share) < 0.1
 
 
 def test_tiny_concentrations_underflow_nothing():

@@ -178,6 +178,12 @@ def add_log(group: Any) -> None:
     group.add_argument("--log", nargs="+", default=[], choices=list(logs.NAMES), metavar="NAME", help=about)
 
 
+def add_dry_run(group: Any) -> None:
+    """Add --dry-run to a group of flags."""
+    about = "print settings, traffic, memory and time of each run; exit without training"
+    group.add_argument("--dry-run", action="store_true", help=about)
+
+
 def add_style(group: Any) -> None:
     """Add --style, the style of pictures, to a group of flags."""
     about = "screen; or paper: 300 dpi and no titles (default: screen)"
@@ -265,6 +271,8 @@ def say(line: str) -> None:
 
 def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Reject flags that have no effect in any of the configurations."""
+    if getattr(flags, "dry_run", False) and flags.log:
+        raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)

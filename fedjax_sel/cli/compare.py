@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedjax_sel.cli import command_line
+from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli.command_line import Parser, quoted_command
 from fedjax_sel.config import flat_types, validate
 from fedjax_sel.errors import UserError
@@ -32,6 +32,8 @@ EPILOG = """examples:
   fedjax-sel compare --algos random fedcor --out runs/both \\
       --optimizers fedavg "fedprox[mu=1]" scaffold
       every strategy under every optimizer
+  fedjax-sel compare --algos random fedcor --out runs/both --dry-run
+      memory, traffic and time of the runs, before they start
 
 Each --algos item is a strategy name (fedjax-sel list strategies) or mypackage.module:factory, with parameters in
 brackets. Quote items with brackets, because most shells expand them. --optimizers takes the same syntax. Explicit flags
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
-    return _compare(jobs, flags, arguments)
+    return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments)
 
 
 def make_parser() -> Parser:
@@ -98,12 +100,26 @@ def make_parser() -> Parser:
     what.add_argument("--format", choices=("png", "pdf", "svg"), metavar="{png,pdf,svg}", help=about)
     command_line.add_style(what)
     command_line.add_log(what)
+    command_line.add_dry_run(what)
     return parser
 
 
 def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
     if any(argument.split("=")[0] == one for argument in arguments):
         raise UserError(f"{one} and {several}: give one of them")
+
+
+def _dry_run(jobs: "Sequence[Job]") -> int:
+    """Print settings, traffic, memory and time of each run, and the time of all; write nothing."""
+    from fedjax_sel.runs import sweep
+
+    seconds = 0.0
+    for number, (job, _, _, finished) in enumerate(sweep.check(jobs), start=1):
+        print(f"run {number} of {len(jobs)}: {job.algo}, {job.conditions}{' (finished before)' if finished else ''}")
+        seconds += 0.0 if finished else train.dry_run(job.config)
+        print()
+    print(f"all runs: about {train.duration(seconds)}")
+    return 0
 
 
 def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str]) -> int:

@@ -46,8 +46,6 @@ def main(arguments: Sequence[str]) -> int:
     config, flags = command_line.parse(make_parser(), arguments)
     validate(config)
     command_line.reject_ineffective(flags, [config])
-    if flags.dry_run and flags.log:
-        raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     if flags.dry_run:
         dry_run(config)
         return 0
@@ -59,7 +57,7 @@ def make_parser() -> Parser:
     parser = command_line.make_parser("fedjax-sel train", DESCRIPTION, EPILOG)
     own = parser.add_argument_group("this command")
     command_line.add_log(own)
-    own.add_argument("--dry-run", action="store_true", help="print the run's settings, traffic, memory and time; exit")
+    command_line.add_dry_run(own)
     return parser
 
 
@@ -105,8 +103,8 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     return 0 if result.finished else terminal.exit_code(result.stopped_by)
 
 
-def dry_run(config: Config) -> None:
-    """Print a run's settings, traffic, memory and time; compile one chunk of rounds and time it."""
+def dry_run(config: Config) -> float:
+    """Print a run's settings, traffic, memory and time; compile and time one chunk of rounds; return the seconds."""
     import jax
     import numpy as np
 
@@ -150,12 +148,13 @@ def dry_run(config: Config) -> None:
         "mesh": f"{devices.in_words(plan.mesh)}, "
         f"--mesh {','.join(f'{axis}={size}' for axis, size in plan.mesh.shape.items())}",
         "memory": f"about {peak_bytes / 1e6:,.0f} MB per device",
-        "time": f"about {_duration(seconds)}: {compile_seconds:.1f} s of compilation, then "
+        "time": f"about {duration(seconds)}: {compile_seconds:.1f} s of compilation, then "
         + terminal.rate(program.length * at_once / chunk_seconds),
         "output": str(config.run.out or folder.default_path(config)),
     }
     for name, text in lines.items():
         print(command_line.hanging(name, text, 12))
+    return seconds
 
 
 def _timed(program: "Program") -> tuple[float, float, int]:
@@ -177,7 +176,8 @@ def _timed(program: "Program") -> tuple[float, float, int]:
     return compile_seconds, min(seconds), devices.of_program(compiled)
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Format estimated seconds as seconds, minutes or hours."""
     if seconds < 100:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.1f} minutes" if seconds < 6000 else f"{seconds / 3600:.1f} hours"

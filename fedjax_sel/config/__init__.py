@@ -445,7 +445,7 @@ def convert(name: str, value: Any) -> Any:
         kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
     if typing.get_origin(kind) is Literal:
         if name in OPEN and isinstance(value, str) and ":" in value:
-            return value  # a plug-in, or the placeholder of a Python value
+            return parsing.one_line(flag, value)  # a plug-in, or the placeholder of a Python value
         if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))

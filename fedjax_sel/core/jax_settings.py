@@ -52,8 +52,10 @@ NEEDED = {
         f"jax_error_checking_behavior_{kind}": Needed("ignore", _BREAKS_MODELS, ("raise",))
         for kind in ("nan", "divide", "oob")
     },
-    "jax_debug_key_reuse": Needed(False, _BREAKS_MODELS),
-    "jax_scan3": Needed(False, _BREAKS_MODELS),
+    **{
+        f"jax_{name}": Needed(False, _BREAKS_MODELS)
+        for name in ("debug_key_reuse", "scan3", "no_tracing", "no_execution")
+    },
     "eager_constant_folding": Needed(False, _BREAKS_MODELS, of_runs=True),
     "jax_debug_nans": Needed(False, "but rounds without an evaluation record NaN", of_runs=True),
     "jax_disable_jit": Needed(False, "but runs need compiled programs", of_runs=True),

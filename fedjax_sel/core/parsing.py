@@ -90,10 +90,22 @@ def as_list(value: Any) -> list[Any]:
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}  # for messages
 
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def one_line(flag: str, text: Any) -> Any:
+    """Return a value; reject a text with control characters, which break tables, pages and terminals."""
+    if isinstance(text, str) and _CONTROL.search(text):
+        raise UserError(f"{flag}: {shown(text)} has a line break or another control character; remove it")
+    return text
+
+
 def scalar(flag: str, value: Any, kind: type) -> Any:
     """Parse one int, float, bool or str, or raise UserError."""
     try:
-        return as_kind(value, kind)
+        return one_line(flag, as_kind(value, kind))
+    except UserError:
+        raise
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{flag}: {shown(value)} is not {KINDS[kind]}") from error
 
@@ -194,7 +206,7 @@ def pairs(flag: str, value: Any) -> tuple[tuple[str, Any], ...]:
             raise UserError(f"{flag}: {shown(item)} is not of the form key=value")
         if key in found:
             raise UserError(f"{flag}: {shown(key)} is given twice; give it once")
-        found[key] = _number(text)
+        found[key] = one_line(flag, _number(text))
     return tuple(sorted(found.items()))
 
 

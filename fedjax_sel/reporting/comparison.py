@@ -316,7 +316,8 @@ def as_csv(rows: Sequence[Row]) -> str:
         columns += [f"{name}_median", f"{name}_seeds_reached"] if field in _MAY_FAIL else []
     writer.writerow(columns + clocks)
     for row in rows:
-        head = [row.setting, row.algo, row.optimizer, row.final.seeds, row.rounds, _plain(row.target_accuracy)]
+        names = map(_plain, (row.setting, row.algo, row.optimizer))
+        head = [*names, row.final.seeds, row.rounds, _plain(row.target_accuracy)]
         cells = [one for name in spreads for one in _cells(getattr(row, name), name in _MAY_FAIL)]
         writer.writerow(head + cells + [_plain(getattr(row, name)) for name in clocks])
     return text.getvalue()
@@ -330,8 +331,9 @@ def _cells(value: Spread | None, may_fail: bool) -> list[str]:
 
 
 def _plain(value: str | float | None) -> str:
+    """Return a CSV cell; an apostrophe before a name keeps spreadsheet programs from reading it as a formula."""
     if value is None or isinstance(value, str):
-        return value or ""
+        return f"'{value}" if value and value[0] in "=+-@" else value or ""
     return "" if np.isnan(value) else f"{value:.7g}"
 
 

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 
 import fedjax_sel
 from fedjax_sel import UserError, tasks
-from fedjax_sel.cli import command_line, compare
+from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import Experiment, experiment_of, problem
@@ -474,6 +475,19 @@ def test_where_one_strategy_needs_the_server_to_hold_data_it_holds_them_for_all(
     assert [part.digest() for part in alone.problem.partitions] != digests[0]
 
 
+def test_a_dry_run_shows_each_run_and_the_time_of_all(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "_timed", lambda program: (4.0, 2.0 * program.length, 3_000_000))
+    arguments = [*QUICK, "--algos", "random", "fl_dp3s", "--out", tmp_path / "dry", "--dry-run"]
+    code, out, _ = command(capsys, *arguments)
+    assert code == 0 and not (tmp_path / "dry").exists()
+    assert re.findall(r"^run \d of 2: (\w+), quickstart$", out, re.M) == ["random", "fl_dp3s"]
+    assert len(re.findall(r"^memory +about 3 MB per device$", out, re.M)) == 2
+    assert len(re.findall("^time +about 10 seconds", out, re.M)) == 2  # 4 + 3 rounds of 2
+    assert out.endswith("all runs: about 20 seconds\n")
+    code, _, err = command(capsys, *arguments, "--log", "mlflow")
+    assert code == 2 and err.startswith("error: --log: has no effect with --dry-run")
+
+
 @pytest.mark.parametrize("layout", [{"seeds_at_once": 2}, {"mesh": "seeds=2"}])
 def test_seeds_may_take_turns_or_be_dealt_out_in_a_comparison(tmp_path, layout):
     """A first look at one seed, which neither divides, is not what is refused."""
@@ -520,6 +534,18 @@ def test_a_seed_that_fails_makes_a_row_not_applicable_and_the_count_stands_besid
         assert [cells[f"{name}_{part}"] for part in ("mean", "sd", "median", "seeds_reached")] == ["N/A"] * 3 + ["1"]
     assert cells["selection_seconds_per_round"] == "" and cells["clients_seen_mean"] == "3.5"
     assert comparison.as_markdown([row]).count("N/A (1 of 2 seeds)") == 4
+
+
+@pytest.mark.parametrize("name", ["=cmd|' /C calc'!A0", "+1", "-1", "@sum"])
+def test_no_name_is_a_formula_of_a_spreadsheet(name):
+    results = [
+        made_up(accuracy, BYTES, COHORTS, target=0.6) for accuracy in ([[0.2, 0.7], [0.1, 0.5]], [[0.1, 0.2]] * 2)
+    ]
+    rows = [comparison.row(name, algo, result, optimizer=name) for algo, result in zip(("random", name), results)]
+    tables = [comparison.as_csv(rows), comparison.pairs_as_csv(comparison.pairs(rows, results))]
+    for last in (list(csv.DictReader(text.splitlines()))[-1] for text in tables):
+        assert (last["setting"], last["algo"], last["optimizer"]) == (f"'{name}",) * 3
+    assert re.search(r",-0\.\d", tables[1])  # numbers stay numbers
 
 
 def test_fairness_of_selections_and_of_clients():

@@ -60,6 +60,8 @@ def test_a_selector_is_refused(of_64_bits):
         ("jax_error_checking_behavior_nan", "raise", '"ignore"'),
         ("jax_debug_key_reuse", True, "False"),
         ("jax_scan3", True, "False"),
+        ("jax_no_tracing", True, "False"),
+        ("jax_no_execution", True, "False"),
         ("eager_constant_folding", True, "False"),
         ("jax_debug_nans", True, "False"),
         ("jax_disable_jit", True, "False"),

@@ -2,17 +2,19 @@
 
 import contextlib
 import errno
+import glob
 import hashlib
 import io
 import json
 import os
 import secrets
 import stat
+import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
@@ -54,9 +56,11 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if (wrong := not_a_file(path.stat().st_mode)) is not None:
             raise OSError(errno.EINVAL, wrong, str(path))
+    _remove_abandoned(path)
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:
+            _lock(file)
             file.write(content)
             if sync:
                 file.flush()
@@ -65,6 +69,28 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
     except BaseException:
         written.unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of `path` whose writers were killed, so that they hold no lock any more."""
+    for other in path.parent.glob(f".{glob.escape(path.name)}.{8 * '[0-9a-f]'}.tmp"):
+        with contextlib.suppress(OSError), other.open("rb") as file:
+            if time.time() - os.fstat(file.fileno()).st_mtime > SECONDS_TO_LOCK and _lock(file):
+                other.unlink()
+
+
+SECONDS_TO_LOCK = 2.0  # a younger file's writer may not have locked it yet
+
+
+def _lock(file: BinaryIO) -> bool:
+    """Lock an open file until it is closed; return False if it is locked, or the system cannot lock it."""
+    try:
+        import fcntl  # not on Windows
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 MOST_BYTES = 2**30

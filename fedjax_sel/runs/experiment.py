@@ -275,6 +275,11 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
                 writer.end(kept, result)
         stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
         result = dataclasses.replace(result, stopped_by=stopped_by)
+        if result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
+            reporter.say(
+                f"{idle} of {result.cohorts[..., 0].size} seed-rounds have no client and last 0 simulated seconds, so "
+                f"equal seconds are short: check --available and a deadline of {config.selection.algo} itself"
+            )
         if not result.finished and reporter.in_notebook:  # a command prints this itself
             then = "" if out is None else f"; {resume_advice(config.run, out, 'the same cell')}"
             reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")

@@ -229,6 +229,14 @@ def test_a_resumed_run_continues_the_clock_to_the_bit(tmp_path):
     assert np.array_equal(whole.seconds, rest.seconds) and len(np.unique(whole.seconds)) == 8
 
 
+@pytest.mark.parametrize("limit,idle", [(1e-3, True), (1e6, False)])
+def test_rounds_without_clients_are_said_because_they_last_no_time(capsys, limit, idle):
+    config = fedjax_sel.Config().replace(**TIERS | {"algo": "fedcs", "algo_args": {"round_seconds": limit}})
+    result = fedjax_sel.run(config, progress=True)
+    assert (result.seconds[:, 1:] == 0).all() == idle  # durations are measured before the first round
+    assert ("6 of 8 seed-rounds have no client and last 0 simulated seconds" in capsys.readouterr().err) == idle
+
+
 @pytest.mark.parametrize(
     "settings,message",
     [

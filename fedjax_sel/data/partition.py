@@ -214,9 +214,8 @@ def dirichlet_qp(
     least `min_size` examples. Examples left by rounding go to the largest remainders, so no client receives a label of
     which it has no share; the reference code gives them to random clients.
 
-    Fewer clients than twice the labels rarely have such sizes, at any alpha. By Wendel's theorem, N clients have them
-    in a fraction 2^(1-N) * sum_{k>=C-1} binom(N-1, k) of draws at large alpha: with C = 10 labels, 0.002 for N = 10 and
-    0.68 for N = 20.
+    Few clients rarely have such sizes, at any alpha: with C = 10 labels and a large alpha, in 0.002 of draws for N = 10
+    and 0.68 for N = 20 (Wendel's theorem: 2^(1-N) * sum_{k>=C-1} binom(N-1, k)).
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
@@ -265,9 +264,8 @@ def dirichlet(
     draws its proportions over clients, sizes vary, and all examples are assigned; it redraws at most 10 times until
     each client has at least `min_size` examples.
 
-    In the form ``hsu`` each example draws its label from the client's proportions, without replacement. Counts thus
-    vary at any alpha, and the clients that draw last get what the others left. With ten labels, ten clients and 14
-    examples expected per label, a large alpha gives counts from 0 to 28, where ``yurochkin`` gives 14.
+    In the form ``hsu`` each example draws its label, without replacement, so counts vary at any alpha, most for clients
+    that draw last: from 0 to 28 where 14 are expected. With a large alpha, ``yurochkin`` gives 14.
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """

@@ -605,7 +605,7 @@ def restored(terms: Terms, words: dict[str, Any], arrays: Any) -> Standing:
         selection is None or _are_clients(selection.ids[selection.mask], n),
     ]
     if not all(fits):
-        raise ValueError("the words differ from those that `words` returns")
+        raise ValueError("no Selector saves this standing")
     return now
 
 

@@ -479,6 +479,8 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     )
     profile_size = 0 if output.profile is None else output.profile.shape[-1]
     micro_batch = WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH
+    if not _count(trained):
+        raise UserError(f"model: {name} has no parameters, so there is nothing to train; give it at least one weight")
     sizes = (_count(trained), _count(carried), profile_size, CPU_BLOCK, micro_batch)
     return Model(name, init, draw, applied, *sizes, layer)
 

@@ -236,11 +236,12 @@ class Dataset:
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
         for what, pair in zip(("inputs", "targets"), zip(train, test)):
-            one, other = ({path: getattr(table, "columns", None) for path, table in examples.leaves(o)} for o in pair)
+            one, other = (
+                {path: list(leaf.columns) for path, leaf in examples.leaves(tree) if hasattr(leaf, "columns")}
+                for tree in pair
+            )
             for path in one.keys() & other.keys():
-                if one[path] is not None and other[path] is not None:
-                    columns = [list(one[path]), list(other[path])]
-                    _check_alike(f"the columns of {what}{path}", columns, "pass both in one order")
+                _check_alike(f"the columns of {what}{path}", [one[path], other[path]], "pass both in one order")
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         num_train = examples.num_examples(inputs["train"])

@@ -77,8 +77,9 @@ def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> N
 
     Earlier versions recorded fewer digests; those are not compared.
     """
-    differs = [name for name in recorded or {} if name in now and recorded[name] != now[name]]
-    if recorded is None or not differs:
+    recorded = recorded or {}
+    differs = [name for name in recorded if name in now and recorded[name] != now[name]]
+    if not differs:
         return
     what = _OF_FILES.get(differs[0], "the images and labels")
     if differs[0] == "partitions":

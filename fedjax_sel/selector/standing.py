@@ -609,7 +609,7 @@ def restored(terms: Terms, words: dict[str, Any], arrays: Any) -> Standing:
     return now
 
 
-def _are_clients(ids: np.ndarray, num_clients: int) -> bool:
+def _are_clients(ids: Any, num_clients: int) -> bool:
     return ids.ndim == 1 and len(np.unique(ids)) == len(ids) and bool(((ids >= 0) & (ids < num_clients)).all())
 
 

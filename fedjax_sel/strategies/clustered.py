@@ -12,7 +12,7 @@ last updates, cut so that no cluster has a share above 1/K.
     s_ij     Similarity.distances       [N, N]   arccos of the cosine of G_i and G_j; or L2, L1
     l_k      Selection.ids              [K]      the draw from r_k; aggregated with weight 1 / K
 
-Information bought: none. Training produces the updates; the server stores each client's last update, N P floats.
+Information bought: none. The server reads single updates (no secure aggregation) and stores N P floats.
 
 Differs from the paper:
 * Masses are integers: K n_i per client in urns of n each. Both sums then hold exactly, also for p_i > 1/K: Algorithm 2

@@ -17,7 +17,7 @@ After a round, clients in S share their own probability; the others keep theirs:
 
     q_i <- s_i / (sum_{j in S} s_j) * (1 - sum_{j not in S} q_j)
 
-Information bought: none. Training produces the updates.
+Information bought: none. The server reads single updates (no secure aggregation).
 
 Differs from the paper:
 * The catalog of facts has no variance of mini-batch gradients, so sigma is 0 and zeta alone decides. The authors' code

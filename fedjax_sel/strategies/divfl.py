@@ -11,7 +11,7 @@ selection, starting from all gradients at w^0. `ideal` buys all gradients in eve
     gamma_i  Selection.weights           [K]      |{j : i = argmin_{s in S} D_sj}| / N, with weights="cluster-size"
 
 Information bought: `lazy`: all gradients at the start (N models down, N P floats up), then K P floats per round.
-`ideal`: all gradients in every round (N models down, N P floats up).
+`ideal`: all gradients in every round (N models down, N P floats up). Neither allows secure aggregation.
 
 Differs from the paper:
 * Ties are broken at random; the authors' code breaks them by index. Ties are frequent: two clients that would represent

@@ -5,16 +5,16 @@ for clients that balance the labels of the cohort so far. The first draw also fa
 
     symbol    here                           shape    meaning
     B         histograms.shape[1]            scalar   number of labels
-    q_n, a_n  histograms[n], sum and shares  [B]      number of examples and label distribution of client n
+    q_k, a_k  histograms[k], sum and shares  [B]      number of examples and label distribution of client k
     QCID(M)   class_imbalance                scalar   quadratic class-imbalance degree of a set M of clients:
-                                                      sum_b (sum_{n in M} q_n a_nb / sum_{n in M} q_n - 1 / B)^2
+                                                      sum_b (sum_{k in M} q_k a_kb / sum_{k in M} q_k - 1 / B)^2
     M_m       carry of `draw_cohort`         [B]      the first m clients of the cohort, as a sum of histograms
     beta_m    m                              scalar   exponent of the m-th draw
     lambda    `exploration`                  scalar   factor of the exploration
-    T_n       1 + State.counts[n]            [N]      number of selections of client n
-    k         round + 1                      scalar   round, from 1
+    T_k       1 + State.counts[k]            [N]      number of selections of client k
+    t         round + 1                      scalar   round, from 1
 
-    P(c_1)              ~  QCID(M_1)^-beta_1 + lambda sqrt(3 ln k / (2 T_{c_1}))
+    P(c_1)              ~  QCID(M_1)^-beta_1 + lambda sqrt(3 ln t / (2 T_{c_1}))
     P(c_m | M_{m-1})    ~  QCID(M_m)^-beta_m                                               m = 2, ..., K
 
 The paper divides the second line by the weight of M_{m-1}, which is the same for all candidates and cancels.
@@ -22,11 +22,11 @@ The paper divides the second line by the weight of M_{m-1}, which is the same fo
 Information bought: the label histogram of all clients before the first round: N B floats up, no model down.
 
 Differs from the paper:
-* The paper's server computes QCID from the inner products of all pairs q_n a_n, which it obtains by homomorphic
+* The paper's server computes QCID from the inner products of all pairs q_k a_k, which it obtains by homomorphic
   encryption. Here the clients send their histograms, and QCID is the same.
-* T_n starts at 1, as in two public ports; with 0 the exploration would be infinite. It counts reports that arrive.
+* T_k starts at 1, as in two public ports; with 0 the exploration would be infinite. It counts reports that arrive.
 * beta_m = m and lambda = 10 are the values of FedXplore's port. There, the exponent is m - 1 from the third draw on,
-  and the second draw depends on the candidates' T_n. FedProphet's port has lambda = 1, and exponents from 1 to 10 for
+  and the second draw depends on the candidates' T_k. FedProphet's port has lambda = 1, and exponents from 1 to 10 for
   any K. It takes the most probable first client, and the most balanced of several cohorts.
 * QCID is at least 1e-10. Smaller values are rounding errors: such sets are balanced.
 * Clients that did not answer have the mean histogram of the others.
@@ -104,7 +104,7 @@ def draw_cohort(
     Args:
         key: random key, consumed.
         histograms: examples of each label, float32 [N, B].
-        bonus: lambda sqrt(3 ln k / (2 T_n)), float32 [N].
+        bonus: lambda sqrt(3 ln t / (2 T_k)), float32 [N].
         k: number of clients.
         available: availability, bool [N]; None: all.
     """

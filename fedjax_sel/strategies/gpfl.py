@@ -15,7 +15,7 @@ the round's change in accuracy. The next cohort has the largest scores: mean rew
     u_i       scores               [N]      rbar_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)
 
 Information bought: the server's own evaluation of every global model. start="all-clients" adds one local update of
-every client at the start (N models down, N P floats up).
+every client at the start (N models down, N P floats up). The server reads single updates (no secure aggregation).
 
 Differs from the paper, which cannot be implemented as printed:
 * The server has no gradients. An update divided by learning rate times steps is minus the mean gradient along the

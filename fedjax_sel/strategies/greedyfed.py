@@ -16,7 +16,7 @@ The marginal contribution of the client at place j of an order is
 
 and phi_k is the mean over the orders (GTG-Shapley, Liu et al. 2022). With i = 0 all contributions of the round are 0.
 
-Information bought: `evaluations` losses per round on the server's own examples; nothing from clients.
+Information bought: `evaluations` losses per round on the server's own examples, of averages of single updates.
 
 Differs from the paper:
 * The number of orders R is fixed: (evaluations - 2) / (K - 1), rounded down. The authors' code adds orders until the

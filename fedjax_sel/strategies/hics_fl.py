@@ -19,7 +19,7 @@ with probability pi_m proportional to exp(gamma_t H_m), then one of its clients 
 (Eq. 10). Draws are repeated until K distinct clients are selected. This is sampling without replacement with the
 weights pi_m p_k / sum_{j in m} p_j.
 
-Information bought: none. Training produces the updates; the server stores C floats per client.
+Information bought: none. The server reads single updates (no secure aggregation) and stores C floats per client.
 
 Differs from the paper:
 * The first phase ends when every client has been selected. If K does not divide N, Eq. 10 fills up its last cohort.

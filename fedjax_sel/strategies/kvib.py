@@ -17,7 +17,7 @@ probability is uniform. Weights by inverse probability keep the aggregated updat
 The probabilities p minimize sum (omega_i + gamma) / p_i: the estimated variance of all rounds so far, plus the
 regularization. The first round is uniform.
 
-Information bought: none. The updates reach the server in every round.
+Information bought: none. The server reads single updates (no secure aggregation).
 
 Differs from the paper:
 * G is not known in advance. By default it is the largest feedback in the first round with a report.

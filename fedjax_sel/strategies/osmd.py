@@ -24,7 +24,7 @@ After a round, with the estimated losses l_e = sum_i r_i a_i / (K^2 q_e,i q_i):
 
 The projection minimizes the relative entropy to its argument.
 
-Information bought: none. Training produces the updates.
+Information bought: none. The server reads single updates (no secure aggregation).
 
 Differs from the paper:
 * The authors' code sets a to the largest a_i of all clients at the start, which costs N gradients that are not counted.

@@ -1,6 +1,7 @@
 """The site: every page is there, generated parts are made, links lead somewhere, and it builds without a warning."""
 
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -101,6 +102,20 @@ def test_every_strategy_has_a_page_with_every_part(tool):
         made = filled(text, pages.ROOT)
         listed = made if name != "fedgp" else filled((pages.ROOT / "docs/strategies/fedcor.md").read_text(), pages.ROOT)
         assert "<!-- generated" not in made and all(f"| `{one}` |" in listed for one in strategies.parameters(name))
+
+
+def test_pages_name_the_strategies_that_exclude_secure_aggregation():
+    single = re.compile(r"outcome\.updates|outcome\.subset_loss|gradients\(outcome\)")
+    modules = {name: sys.modules[entry.factory.__module__] for name, entry in strategies.TABLE.items()}
+    excluded = {name for name, module in modules.items() if single.search(inspect.getsource(module))}
+    for name in strategies.names():  # with its defaults
+        excluded |= {name for request in strategies.make(name).requests if request.kind in ("gradient", "update")}
+    text = (pages.ROOT / "docs" / "information_and_cost.md").read_text(encoding="utf-8")
+    (sentence,) = re.findall(r"exclude it, because their server reads single[^:]*:([^.]*)\.", text)
+    assert set(re.findall(r"`(\w+)`", sentence)) == excluded
+    for name in strategies.names():
+        page = (pages.ROOT / "docs" / "strategies" / f"{name}.md").read_text(encoding="utf-8")
+        assert ("(../information_and_cost.md#secure-aggregation)" in page) == (name in excluded), name
 
 
 def test_what_a_page_says_of_costs_comes_from_the_code(tool, monkeypatch):

@@ -28,13 +28,13 @@ IN_SHORT = {
     "fedgp/fig5": ("annealing hardly changes the accuracy", "over all rounds"),
     "fedgp/fig6": ("smaller coefficient, more uniform selection", "in five of six steps"),
     "fedgp/linearity": ("loss changes are nearly linear", "over 0.9 of their variance"),
-    "fedcor/table1": ("fewest rounds to a target", "fewer in six of nine comparisons"),
+    "fedcor/table1": ("fewest rounds to a target", "fewer in six of nine"),
     "fedcor/centralised": ("accuracy of centralized training", "within 0.03 for the MLP"),
     "fedcor/hours": ("a seed takes hours", "seconds, on another machine"),
     "fedcor/fig1": ("correlated pair is almost the best", "better than the largest losses only"),
-    "fedcor/fig2": ("loss changes look Gaussian", "close; a test rejects some components"),
+    "fedcor/fig2": ("loss changes look Gaussian", "close; a test rejects some"),
     "fedcor/fig3": ("covariance hardly moves, cosine above 0.97", "it moves more"),
-    "fedcor/fig4": ("most accurate", "in all three settings"),
+    "fedcor/fig4": ("most accurate", "in all settings"),
     "fedcor/fig5": ("longer intervals cost very little", "mostly, over all rounds"),
     "fedcor/fig6": ("smaller coefficient, more uniform selection", "with two labels"),
     "fedcor/fig7": ("embeddings cluster by label", "with one label"),
@@ -42,7 +42,7 @@ IN_SHORT = {
     "fedcor/fig9": ("covariance mostly above a cosine of 0.9", "with one label; otherwise inconclusive"),
     "fedcor/fig10": ("smaller coefficient, more uniform selection", "in all nine steps"),
     "fedcor/fig11": ("the same on CIFAR-10", ""),
-    "fedcor/fig12": ("loss changes look Gaussian", "close; a test rejects some components"),
+    "fedcor/fig12": ("loss changes look Gaussian", "close; a test rejects some"),
     "fedcor/fig13": ("the same on CIFAR-10", ""),
     "fedcor/appendix_b": ("proxy strategy converges like 1/t", "to the optimum of all clients only"),
     "fedcor/appendix_b2": ("nearly uncorrelated cohorts, as the proxy's", "less than random, but not nearly zero"),
@@ -52,7 +52,7 @@ IN_SHORT = {
     "gpfl/fig3": ("ahead of all baselines on the way", "small lead over random selection"),
     "gpfl/fig4": ("selects all clients first, FedCor last", "by construction; FedCor is not last"),
     "gpfl/fig5": ("long tails of GPFL and FedCor", "no such tails"),
-    "gpfl/fig6": ("faster than power-of-choice and FedCor", "five timings: FedCor 1.3 times random selection"),
+    "gpfl/fig6": ("faster than power-of-choice and FedCor", "FedCor: 1.3 times random selection"),
     "gpfl/fig7": ("linear weight of exploration is best", "never significantly"),
     "gpfl/theorem1": ("bound on the regret", "negative as printed"),
     "fl_dp3s/fig1": ("fastest at every skewness", "two seeds so far"),
@@ -69,11 +69,14 @@ IN_SHORT = {
 PAPER_NAMES = {"fedcor": "FedCor", "fedgp": "FedGP", "gpfl": "GPFL", "fl_dp3s": "FL-DP3S"}
 HOLDS = (verdicts.AGREES, verdicts.REPRODUCED)
 UNDECIDED, LOOK = "undecided", "look"
+CHANGED = "†"
+"""Mark of a page whose rule, margin or rows were changed or extended after a first run."""
+_HISTORY = re.compile(r"first (two )?(runs?|rules?|page|two)\b|at first|\blast runs?\b|other runs|(was|were) judged")
 FAILS = (verdicts.DIFFERS, verdicts.CONTRADICTED, verdicts.NOT_REPRODUCED)
 
 
 def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
-    """Return one table per paper: claim with a link to its page, finding, and verdict.
+    """Return one table per paper: claim with a link to its page, finding, and verdict with the mark of changed rules.
 
     Args:
         entries: entries by name.
@@ -95,6 +98,7 @@ def in_short(entries: Mapping[str, Entry], results: Path, link: str) -> str:
                 continue
             where = f"[{where}]({link}/{shown.relative_to(results).as_posix()}/{page.PAGE})"
             verdict = _verdict(folder) if shown == folder else LOOK
+            verdict += CHANGED * bool(_HISTORY.search(entries[name].rule))
             lines.append(f"| {where}: {cell(claim)} | {cell(ours)} | {verdict} |")
         parts.append(f"## {title}\n\n" + "\n".join(lines))
         if missing:

@@ -4,10 +4,13 @@ import csv
 import json
 import re
 
-from fedjax_sel import strategies
+import numpy as np
+
+from fedjax_sel import statistics, strategies
 from tests.documents import pages
 
 TEXT = (pages.ROOT / "README.md").read_text(encoding="utf-8")
+VERDICTS = ("better", "worse")
 READ = re.sub(r"<!--.*?-->", "", TEXT, flags=re.DOTALL)  # without the sources of tables
 
 
@@ -107,3 +110,41 @@ def test_its_speeds_are_those_of_the_file_that_it_names():
         rival = measured["rivals"][names[name]]
         assert speed == f"{rival['rounds_per_second']:.1f}" and ratio == f"{ours / float(speed):.1f}"
         assert rival["same_model"] and rival["same_accuracy"]
+
+
+def test_what_two_pages_say_of_families_and_tuning_is_what_the_results_say():
+    """statistics.md: the split of the leaderboard's families. choosing_a_strategy.md: what tuning changed."""
+    folder, gained, sizes = pages.ROOT / "results" / "leaderboard", 0, set()
+    for path in (
+        folder / f"{data}-{name}" for data in ("fmnist", "mnist") for name in ("1spc", "2spc", "dir", "xi0.8")
+    ):
+        with (path / "pairs.csv").open(newline="") as file:
+            found = list(csv.DictReader(file))
+        assert {row["p"] for row in found if row["verdict"] in VERDICTS and row["baseline"] == "random"} == {
+            "0.001953125"
+        }
+        for measure in {row["measure"] for row in found}:
+            rows = [row for row in found if row["measure"] == measure]
+            sizes.add((len(rows), sum(row["baseline"] == "random" for row in rows)))
+            before = [row for row in rows if row["row"] not in ("full", "clustered + fedyogi", "fed_cbs + fedyogi")]
+            together = statistics.holm([float(row["p"]) for row in before])[0]
+            gained += sum(row["verdict"] in VERDICTS and p > 0.05 for row, p in zip(before, together, strict=True))
+    text = (pages.ROOT / "docs" / "statistics.md").read_text(encoding="utf-8").replace("\n  ", " ")
+    assert sizes == {(28, 23)} and "one family of 28 comparisons" in text and "23 comparisons are with `random`" in text
+    assert f"the split made {gained} more verdicts under FedYogi significant" in text
+    assert 28 * 2 / 2**10 > 0.05 > 23 * 2 / 2**10
+    changed = set()
+    for setting in ("fmnist-2spc", "fmnist-dir"):
+        tuned, usual = ({}, {})
+        for name, seeds in ((f"tuned-{setting}", tuned), (setting, usual)):
+            with (folder / name / "seeds.csv").open(newline="") as file:
+                for row in csv.DictReader(file):
+                    seeds.setdefault(row["row"], []).append(float(row["last_rounds_accuracy"]))
+        rows = [row for row in tuned if tuned[row] != usual[row]]
+        compared = statistics.compare([np.subtract(tuned[row], usual[row]) for row in rows])
+        changed |= {(setting, row, one.verdict) for row, one in zip(rows, compared) if one.verdict in VERDICTS}
+    assert changed == {
+        ("fmnist-dir", "pow_d", "better"), ("fmnist-dir", "gpfl", "better"), ("fmnist-2spc", "fedgp", "worse"),
+    }  # fmt: skip
+    text = (pages.ROOT / "docs" / "choosing_a_strategy.md").read_text(encoding="utf-8").replace("\n  ", " ")
+    assert "helped `pow_d` and `gpfl`, both under Dirichlet 0.2, and harmed `fedgp` with two labels" in text

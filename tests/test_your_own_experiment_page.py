@@ -17,17 +17,20 @@ BLOCKS = pages.blocks("docs/your_own_experiment.md", "python")
 @pytest.mark.slow
 def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    there = pages.run(BLOCKS[:3])
+    there = pages.run(BLOCKS[:4])
     result = there["result"]
     assert (result.test_accuracy.max(axis=1) >= 0.9).all() and result.num_rounds < 30
     np.testing.assert_allclose(there["logits"], there["flax_logits"], rtol=1e-4, atol=1e-4)
     assert there["state_dict"]["fc.weight"].shape == (3, 32)
+    validation = there["is_right"](there["scans"][500:600], there["labels"][500:600], 1).mean()
+    np.testing.assert_allclose(validation, there["stopped"].test_accuracy[1].max(), atol=0.011)  # rounding: one image
+    assert len(there["right"]) == 100
     assert [row.algo for row in there["compared"].rows] == ["random", "clustered", "pow_d"]
 
 
 @pytest.mark.slow
 def test_parts_as_plugins(tmp_path, monkeypatch, capsys):
-    (tmp_path / "mine.py").write_text(BLOCKS[3].code)
+    (tmp_path / "mine.py").write_text(BLOCKS[4].code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     (block,) = (block for block in pages.blocks("docs/your_own_experiment.md", "bash") if "mine:scans" in block.code)
@@ -47,7 +50,7 @@ def test_the_next_character(tmp_path, monkeypatch):
         users = {f"R_{number}": leaf.role(5 * number, 8) for number in range(6)}
         leaf.write(Path("leaf/data/shakespeare/data"), part, "all_data.json", users)
     imports = BLOCKS[0]._replace(code=BLOCKS[0].code.split("class Block")[0])
-    pages.run([imports, BLOCKS[4]])
+    pages.run([imports, BLOCKS[5]])
 
 
 def test_the_users_code_is_short():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from fedjax_sel.cli import data
 from tests.data import test_data_leaf as leaf
@@ -43,6 +44,12 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
     for part, size in (("train", 12), ("test", 2)):
         users = {f"f{number}": leaf.writer(size) for number in range(12)}
         leaf.write(Path("leaf/data/femnist/data"), part, "all_data_0.json", users)
+    for number, place in enumerate(
+        ("train/Basel/cat", "train/Cluj/cat", "train/Cluj/dog", "test/Cluj/cat", "test/Basel/dog")
+    ):
+        folder = Path("photos") / place
+        folder.mkdir(parents=True)
+        Image.fromarray(np.full((40, 30), 10 * number, np.uint8)).save(folder / "1.png")
     there = {}
     assert {language for language, _ in BLOCKS} == {"python", "bash"}
     for language, code in BLOCKS:
@@ -53,4 +60,10 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
             assert (start, command) == ("fedjax-sel", "data")
             assert data.main(flags) == 0
             assert "10 clients" in capsys.readouterr().out
+    photos = there["photos"]
+    assert photos.train_labels.tolist() == [0, 0, 1] and photos.test_labels.tolist() == [
+        1,
+        0,
+    ]  # in the order of the paths
+    assert photos.train_images[:, 0, 0, 0].tolist() == [0, 10, 20] and there["owners"] == ["Basel", "Cluj", "Cluj"]
     assert there["fashion"].mean == (0.1307,), "the published normalization"

@@ -153,6 +153,21 @@ def test_a_late_report_is_lost_and_the_round_ends_at_the_deadline():
     np.testing.assert_allclose(in_time.seconds, WHOLE[order[1]] * np.ones((1, 3)), rtol=1e-5)
 
 
+def test_few_available_clients_end_a_round_early_and_none_at_once():
+    """Not at the deadline: one of two places is filled, then none, then both."""
+    present = np.array([[False, False, True], [False] * 3, [True, True, False]])
+    result = seconds_of("random", 2, available=present, deadline="60", server_seconds=0.5)
+    np.testing.assert_allclose(result.seconds, [[WHOLE[2] + 0.5, 0.5, WHOLE[:2].max() + 0.5]], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_deadline_bounds_neither_probes_nor_answers():
+    limit = WHOLE.min() * 1.01
+    result = seconds_of(fixed(*EVERYBODY, requests=[Request("loss_change", ALL, always())]), 3, deadline=f"{limit}")
+    expected = slowest(WHOLE, LATENCY + 2 * FETCH + 2 * FORWARD + 2 * 4 / UP) + limit
+    np.testing.assert_allclose(result.seconds, expected * np.ones((1, 3)), rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_a_deadline_can_be_a_quantile_of_all_clients():
     by_quantile = seconds_of(fixed(*EVERYBODY), 3, deadline="q0.5")

@@ -256,6 +256,11 @@ BROKEN = {
         "cohort",
         "weights sum to 1.5 on average and must sum to 1",
     ),
+    "a client without a chance": (
+        made(uniform, inclusion=lambda *a: jnp.full((12,), 0.25).at[3].set(0.0)),
+        "cohort",
+        "`inclusion` is 0 for an available client",
+    ),
     "negative weights": (made(weights_of(-1.0)), "cohort", "a weight is negative or not finite"),
     "places of a draw with replacement": (
         MULTINOMIAL._replace(name="mine", select=only_the_first_place),

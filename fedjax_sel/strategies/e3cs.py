@@ -34,8 +34,9 @@ Differs from the paper:
 * draw="sequential" is the paper's multinomial draw without replacement: clients are drawn one after another with
   probabilities in proportion to p_i. Client i is then selected with a probability that differs from p_i. For k = 2
   and p = (1, 1/2, 1/2), client 0 is selected with probability 5/6, not 1. draw="systematic" selects each client with
-  probability p_i, on which the unbiasedness of xhat_i rests, and allows --aggregation unbiased. A public port draws
-  sequentially; it also updates the weights of clients that were not selected, and cuts p_i at 1 without a cap on w.
+  probability p_i, on which the unbiasedness of xhat_i rests. It allows --aggregation unbiased if every round has a
+  quota; without one, p_i can become 0 for good. A public port draws sequentially; it also updates the weights of
+  clients that were not selected, and cuts p_i at 1 without a cap on w.
 * Unavailable clients get no probability: N counts the available clients, and k is at most N. If at most k clients are
   available, all have probability 1 and no weight changes. The paper assumes that all clients can be selected.
 """
@@ -127,7 +128,7 @@ def e3cs(
         del info, round, available
         return state.probabilities
 
-    exact = inclusion if draw == "systematic" else None
+    exact = inclusion if draw == "systematic" and quota > 0 and quota_start == 0 else None
     return Strategy("e3cs", init, select, update=update, observe=observe, inclusion=exact)
 
 

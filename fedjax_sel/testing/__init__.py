@@ -322,7 +322,8 @@ def answer(bench: Bench) -> None:
 def cohort(bench: Bench) -> None:
     """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1.
 
-    If a strategy has `inclusion` or a random cohort size, its weights need to sum to 1 only in expectation.
+    If a strategy has `inclusion` or a random cohort size, its weights need to sum to 1 only in expectation. `inclusion`
+    is positive for every client.
     """
     for games in bench.games.values():
         _check(bench, games, True)
@@ -391,6 +392,12 @@ def _check(bench: Bench, games: Record, available: Any) -> None:
             raise Violation(f"`candidates` returns an ID outside 0 to {n - 1}; clip IDs")
         if (np.diff(ordered, axis=-1) == 0).any():
             raise Violation("`candidates` returns a client twice; draw without replacement")
+    if games.inclusion is not None:
+        drawable = available
+        if games.candidates is not None:
+            drawable = available & (games.candidates[..., None] == np.arange(n)).any(axis=-2)
+        if (drawable & ~(games.inclusion > 0)).any():
+            raise Violation("`inclusion` is 0 for an available client; keep every probability above a small floor")
     if games.weights is not None:
         unbiased = bench.strategy.inclusion is not None or bench.strategy.max_selected is not None
         _check_weights(games.weights, mask, reachable > 0, unbiased)

@@ -200,6 +200,12 @@ class World(NamedTuple):
         updates = jax.tree.map(spoil, self.updates)
         return self._replace(updates=updates, losses_after=after, finite=~broken, missing=missing)
 
+    def opposed(self) -> "World":
+        """Return copies of a client, with updates v, 0 and -v in turn: an update can be zero, or equal the mean."""
+        world, sign = self.alike(), np.float32(np.arange(self.missing.shape[1]) % 3 - 1)
+        updates = jax.tree.map(lambda v: v * sign.reshape(-1, *[1] * (v.ndim - 2)), world.updates)
+        return world._replace(updates=updates)
+
     def sparse(self, num_selected: int) -> "World":
         """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1."""
         t, n = self.missing.shape
@@ -241,6 +247,7 @@ class Record(NamedTuple):
     mask: Any  # [K]
     candidates: Any  # [d], or None
     nan: Any  # whether the state holds NaN after `update`
+    inclusion: Any  # expected selection counts, [N]; None if unknown
 
 
 def initial_world(strategy: Strategy, options: Options, key: jax.Array, world: World) -> Carry:
@@ -280,13 +287,14 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
     known = SelectionState(carry.state, carry.info)
     keys = Keys(key_candidates, key_select)
     known, (selection, candidates) = protocol.select(strategy, serve, known, keys, round, available)
+    law = strategy.inclusion and strategy.inclusion(known.state, known.info, round, available)
     known = protocol.query_cohort(serve, known, selection)
     outcome = outcome_of(strategy, world, round, selection)
     state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
 
     floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     nan = functools.reduce(jnp.logical_or, (jnp.isnan(leaf).any() for leaf in floats), jnp.zeros((), bool))
-    return Carry(state, info), Record(*selection, candidates, nan)
+    return Carry(state, info), Record(*selection, candidates, nan, law)
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
@@ -394,6 +402,7 @@ class Bench:
             "twins": (world.twins(), FEW),
             "extreme": (world.extreme(), FEW),
             "diverging": (world.diverging(), FEW),
+            "opposed": (world.opposed(), FEW),
         }
         return self._play(table, self.options, self.options.rounds)
 

@@ -1,13 +1,18 @@
 """DELTA against a twin in float64 loops, and one round by hand."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
+from fedjax_sel import testing
 from fedjax_sel.strategies.base import Env, Outcome, Selection
-from fedjax_sel.strategies.delta import delta
+from fedjax_sel.strategies.delta import delta, floored
+
+module = importlib.import_module("fedjax_sel.strategies.delta")  # the package names the function `delta` too
 
 
 def started(strategy, sizes, k):
@@ -30,7 +35,13 @@ def practical(q, p, members, gradients, by_share):
     if sum(scores.values()) == 0:
         return q
     rest = 1 - sum(q[i] for i in range(len(q)) if i not in members)
-    return [scores[i] / sum(scores.values()) * rest if i in members else q[i] for i in range(len(q))]
+    fresh = {i: scores[i] / sum(scores.values()) * rest for i in members}
+    floor = 0.01 / len(q)
+    if min(fresh.values()) < floor:
+        excess = {i: max(0, fresh[i] - floor) for i in members}
+        c = (rest - floor * len(members)) / sum(excess.values())
+        fresh = {i: floor + c * excess[i] for i in members}
+    return [fresh.get(i, q[i]) for i in range(len(q))]
 
 
 @pytest.mark.fast_cases(1)
@@ -75,6 +86,39 @@ def test_one_round_by_hand():
     updates = np.array([[0.0, 0, 0], [-3, 0, 0], [-9, 0, 0]])
     state = strategy.update(state, None, 0, selection, outcome(updates, np.ones(3, bool), np.ones(3)))
     np.testing.assert_allclose(state.probabilities, [0.075, 0.3, 0.375, 0.25], rtol=1e-6)
+
+
+def test_a_client_at_the_mean_keeps_the_floor_and_can_be_drawn_again():
+    """Updates 0, 2 and 1: the third score is zero. Later, scores 2, 2 and 1 share the sum 1 again."""
+    strategy = delta()
+    state = started(strategy, [10, 10, 10], 3)
+    selection = Selection(jnp.int32([0, 1, 2]), None, jnp.ones(3, bool))
+    still = outcome(np.array([[0.0, 0, 0], [2, 0, 0], [1, 0, 0]]), np.ones(3, bool), np.ones(3))
+    state = strategy.update(state, None, 0, selection, still)
+    floor = 0.01 / 3
+    np.testing.assert_allclose(state.probabilities, [0.5 - floor / 2, 0.5 - floor / 2, floor], rtol=1e-6)
+    np.testing.assert_allclose(3 * state.probabilities, strategy.inclusion(state, None, 0, None), rtol=1e-6)
+    moved = outcome(np.array([[0.0, 0, 0], [4, 0, 0], [3, 0, 0]]), np.ones(3, bool), np.ones(3))
+    state = strategy.update(state, None, 0, selection, moved)
+    np.testing.assert_allclose(state.probabilities, [7 / 14, 5 / 14, 2 / 14], rtol=1e-6)
+
+
+def test_the_floor_stays_where_all_but_one_are_below_it():
+    law = jnp.float32([0.6, 0.001, 0.0, 0.3])
+    arrived = jnp.array([True, True, True, False])
+    np.testing.assert_allclose(floored(law, arrived, 0.01)[:3], [0.581, 0.01, 0.01], rtol=1e-6)
+    np.testing.assert_array_equal(floored(law, arrived & (law > 0.01), 0.01), law)  # no share is below: no bit changes
+    np.testing.assert_allclose(floored(0.01 * arrived, arrived, 0.01)[:3], 0.01, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_the_kit_finds_a_missing_floor(monkeypatch):
+    kept = ("requests", "traceable", "answer", "state", "cohort")
+    skip = [check.name for check in testing.CHECKS if check.name not in kept]
+    assert testing.examine(delta, run=False, skip=skip).failed == ()
+    monkeypatch.setattr(module, "_FLOOR", 0.0)
+    report = testing.examine(delta, run=False, skip=skip)
+    assert report.findings["cohort"].why.startswith("`inclusion` is 0 for an available client")
 
 
 @pytest.mark.parametrize("updates", [np.ones((3, 3)), np.full((3, 3), 1e30) * np.arange(3)[:, None]])

@@ -80,7 +80,7 @@ import jax.numpy as jnp
 
 from fedjax_sel import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import ALL, Env, Request, Selection, Static, Strategy, at_start
+from fedjax_sel.strategies.base import ALL, NEVER, Env, Request, Selection, Static, Strategy, at_start
 
 
 class State(NamedTuple):
@@ -95,7 +95,8 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
         return State(Static(env.num_selected))
 
     def select(key, state: State, info, round, available) -> Selection:
-        counts = info.label_histogram.value  # [N, C]
+        counts, age = info.label_histogram  # [N, C], [N]
+        counts = jnp.where((age < NEVER)[:, None], counts, 1.0)  # a client that never answered: one example per label
         wanted = counts.sum(axis=0) / counts.sum()  # label shares of all clients
         num_clients, k = counts.shape[0], state.num_selected.value
         key_pool, key_picks = jax.random.split(key)

@@ -13,6 +13,7 @@ from fedjax_sel import strategies, testing
 from fedjax_sel.cli import test as command
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.base import (
     ALL,
     CANDIDATES,
@@ -40,9 +41,15 @@ def init(key, env):
 
 def highest_loss(key, state, info, round, available):
     """A sound one: the K highest losses, ties at random."""
-    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, -jnp.inf)
+    loss = known_or_largest(*info.loss)
+    loss = loss if available is None else jnp.where(available, loss, -jnp.inf)
     ids = sampling.top_k(key, loss, state["k"].value)
     return answer(state, ids, available)
+
+
+def zero_if_silent(key, state, info, round, available):
+    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, jnp.inf)
+    return answer(state, sampling.top_k(key, -loss, state["k"].value), available)
 
 
 def uniform(key, state, info, round, available):
@@ -249,6 +256,11 @@ BROKEN = {
     "NumPy's generator": (made(with_numpy_noise), "pure", "gives a different program each time"),
     "memory on the host": (made(callback), "same key", "the same keys give another cohort in round"),
     "unavailable clients": (made(blind_to_availability), "availability", "an unavailable client is selected"),
+    "zeros of silent clients": (
+        made(zero_if_silent, requests=(Request("loss", ALL, at_start()),)),
+        "silence",
+        r"cohort of round \d depends on the entries of clients that never answered",
+    ),
     "places left empty": (made(stingy), "availability", r"clients are selected, but \d+ are available and K = 3"),
     "weights that do not sum to 1": (made(weights_of(0.5)), "cohort", "weights sum to 1.5 over the mask"),
     "biased weights": (

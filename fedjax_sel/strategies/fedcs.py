@@ -24,7 +24,7 @@ Differs from the paper:
 * At most K clients are selected; the paper has no limit.
 * A paper's client states its resources in each round, at no cost. Here a client trains to measure its duration, so
   resources="each-round" makes every round wait for the slowest candidate. The default measures once and does not see
-  later changes of speed. Clients that did not answer at the start are not selected.
+  later changes of speed. A client that did not answer at the start is ranked at the median of the known durations.
 * The paper asks a tenth of 1,000 clients. The default is the larger of N / 10 and 2 K, and at most N.
 * Candidates are drawn from the available clients. Ties are broken at random.
 """
@@ -39,6 +39,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, Request, always, at_start
+from fedjax_sel.strategies.oort import known_or_median
 
 _FRACTION = 0.1  # C in the paper
 
@@ -96,8 +97,8 @@ def fedcs(
         value, age = info.seconds
         named = candidates(key_candidates, state, info, round, available)
         asked = jnp.zeros(age.shape, bool).at[named].set(True)
-        eligible = asked & (age < NEVER) & (value < round_seconds)
-        return _fastest(key_ties, value, eligible, available, state.num_selected.value)
+        eligible = asked & ((age == NEVER) | (value < round_seconds))
+        return _fastest(key_ties, known_or_median(value, age), eligible, available, state.num_selected.value)
 
     if resources == "start":
         return Strategy("fedcs", init, select_profiled, (Request("seconds", ALL, at_start()),))

@@ -37,7 +37,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, sampling
 from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
-from fedjax_sel.strategies.facts import ALL, Request, always, at_start
+from fedjax_sel.strategies.facts import ALL, NEVER, Request, always, at_start
 
 
 class State(NamedTuple):
@@ -76,7 +76,8 @@ def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None =
         return State(Static(env.num_selected), Static(m), order, jnp.zeros((n,), jnp.int32))
 
     def prepare(state: State, info: Information) -> State:
-        counts = info.label_histogram.value
+        counts, age = info.label_histogram
+        counts = jnp.where((age < NEVER)[:, None], counts, 0.0)
         return state._replace(clusters=clusters_of(counts, state.order, state.num_clusters.value))
 
     def select(key, state: State, info: Information, round, available) -> Selection:

@@ -42,7 +42,8 @@ Differs from the paper and its code:
 * The pacer is the code's. The paper's T starts at Delta and only rises, by Delta, if the utility of the last W rounds
   is below that of the W before. `round_threshold` is FedScale's default; Oort's code has 10, and 30 for speech.
 * Alg. 1 explores by speed, read here as weights 1 / t_i. The code has n_i x factor instead. The pool is the code's.
-* The code knows the durations of unexplored clients from their device profiles; here the server buys them.
+* The code knows the durations of unexplored clients from their device profiles; here the server buys them. A client
+  that never answered counts with the median of the known durations, or 1 s if none is known.
 * A selected client whose report does not count (lost, past the deadline, or after the K-th) keeps U_i, L_i and t_i. The
   code gives over-selected clients the mean U_i of the reports, and counts a participation.
 * L_i is a round index, as in the code, so the bonus sqrt(0.1 ln t / L_i) is larger for older participations.
@@ -65,6 +66,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.base import (
     ALL,
+    NEVER,
     SELECTED,
     Env,
     Information,
@@ -79,6 +81,7 @@ from fedjax_sel.strategies.base import (
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes
 _SMALLEST_RANGE = 1e-4  # lower bound of U_max - U_min
+_SHORTEST = 1e-6  # lower bound of t_i, seconds; real servers may report 0
 _FLAT, _SHARP = 0.1, 5.0  # bounds of the pacer's relative change of utility
 
 
@@ -205,7 +208,7 @@ def oort(
 
     def prepare(state: State, info: Information) -> State:
         assert state.pacer is not None
-        return paced(state, state.pacer._replace(durations=info.seconds.value))
+        return paced(state, state.pacer._replace(durations=known_or_median(*info.seconds)))
 
     def current(state: State) -> jax.Array:  # this round's eps
         return jnp.maximum(state.exploration * decay, state.least)
@@ -252,7 +255,7 @@ def oort(
         utilities = (state.sizes * fact.value)[selection.ids]
         all_explored = (state.count > 0).all()  # before this round's participations
         if state.pacer is not None:
-            durations = state.pacer.durations.at[rows].set(outcome.seconds, mode="drop")
+            durations = state.pacer.durations.at[rows].set(jnp.maximum(outcome.seconds, _SHORTEST), mode="drop")
             places = jnp.arange(selection.ids.shape[0])
             exploited = answered & (places < exploited_places(state)) & (state.count[selection.ids] > 0)
             gain = jnp.where(exploited, utilities, 0.0).sum() / jnp.maximum(exploited.sum(), 1)
@@ -271,6 +274,13 @@ def oort(
         return Strategy(name="oort", init=init, select=select, requests=(losses,), update=update)
     durations = Request("seconds", ALL, at_start())
     return Strategy(name="oort", init=init, prepare=prepare, select=select, requests=(losses, durations), update=update)
+
+
+def known_or_median(seconds: jax.Array, age: jax.Array) -> jax.Array:
+    """Impute the durations [N] of clients that never answered with the median of the known ones, or with 1 s."""
+    known = age < NEVER
+    median = sampling.value_at(jnp.where(known, seconds, jnp.inf), known.sum() // 2)
+    return jnp.maximum(jnp.where(known, seconds, jnp.where(known.any(), median, 1.0)), _SHORTEST)
 
 
 def _factor(preferred: jax.Array, durations: jax.Array, alpha: float) -> jax.Array:

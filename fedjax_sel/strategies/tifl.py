@@ -33,7 +33,8 @@ Differs from the paper:
   selected client pays the credit.
 * Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all credits are spent, all
   tiers get new credits and equal probabilities.
-* An unavailable client counts in its tier's loss with its last measured loss.
+* An unavailable client counts in its tier's loss with its last measured loss. A tier without a measured loss counts
+  with the largest loss of a tier.
 """
 
 import math
@@ -44,6 +45,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start, every
 
@@ -152,9 +154,13 @@ def tiers_of(seconds: jax.Array, age: jax.Array, ties: jax.Array, num_tiers: int
 
 
 def losses_of_tiers(losses: jax.Array, weights: jax.Array, tiers: jax.Array, num_tiers: int) -> jax.Array:
-    """Return the weighted mean loss of each tier, [m], from losses [N], weights [N] and tiers [N]."""
+    """Return the weighted mean loss of each tier, [m], from losses [N], weights [N] and tiers [N].
+
+    A tier without weights has the largest mean of the others.
+    """
     members = jnp.where(tiers == jnp.arange(num_tiers)[:, None], weights, 0.0)
-    return (members * losses).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1.0)
+    means, known = (members * losses).sum(axis=1) / jnp.maximum(members.sum(axis=1), 1.0), members.any(axis=1)
+    return known_or_largest(means, jnp.where(known, 0, NEVER))
 
 
 def changed_probabilities(losses: jax.Array, credits: jax.Array) -> jax.Array:

@@ -189,7 +189,7 @@ ADVICE = {
 
 def no_nan(bench: Bench, world: str) -> None:
     """Check that the state has no NaN after any round of a world."""
-    nan = (bench.sparse_games if world == "sparse" else bench.games[world]).nan
+    nan = (bench.sparse_games if world == "sparse" else bench.games)[world].nan
     if nan.any():
         raise Violation(f"the state holds NaN after round {nan.any(axis=0).argmax()}; {ADVICE[world]}")
 
@@ -348,12 +348,23 @@ def availability(bench: Bench) -> None:
     """Check that no unavailable client is selected, and that all are selected if at most K are available."""
     world = bench.world.sparse(bench.options.num_selected)
     try:
-        games = bench.sparse_games
+        games = bench.sparse_games["sparse"]
     except Exception as error:
         raise Violation(
             f"with `available` as bool [N] it raises {parsing.reason(error)}; support None and arrays"
         ) from error
     _check(bench, games, world.available)
+
+
+def silence(bench: Bench) -> None:
+    """Check that no cohort depends on the table entries of clients that never answered."""
+    zeros, others = (np.where(games.mask, games.ids, -1) for games in bench.sparse_games.values())
+    if (zeros != others).any():
+        round = (zeros != others).any(axis=(0, 2)).argmax()
+        raise Violation(
+            f"the cohort of round {round} depends on the entries of clients that never answered; give these clients a "
+            "value of your own where the fact's age is NEVER"
+        )
 
 
 def _check(bench: Bench, games: Record, available: Any) -> None:
@@ -578,6 +589,7 @@ CHECKS: tuple[Check, ...] = (
     Check("uniform pairs", uniform_pairs, (*_PLAYED, "cohort", "uniform")),
     Check("equivariant", equivariant, (*_PLAYED, "cohort")),
     Check("availability", availability, _PLAYED),
+    Check("silence", silence, (*_PLAYED, "availability")),
     Check("nan: few available", functools.partial(no_nan, world="sparse"), (*_PLAYED, "availability")),
     Check("K = 1, N - 1, N", sizes, (*_PLAYED, "cohort")),
     Check("ledger", ledger, (*_PLAYED, "cohort")),

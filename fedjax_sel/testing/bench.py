@@ -93,6 +93,7 @@ class World(NamedTuple):
     finite: Any  # whether the update is finite, bool [T, N]
     available: Any  # availability, bool [T, N]; None: all available
     metrics: ServerMetrics  # the server's evaluations, leaves [T]
+    blank: Any = np.float32(0)  # entry of a table before the first answer
 
     @classmethod
     def ordinary(cls, strategy: Strategy, num_clients: int, num_rounds: int, seed: int) -> "World":
@@ -207,7 +208,10 @@ class World(NamedTuple):
         return world._replace(updates=updates)
 
     def sparse(self, num_selected: int) -> "World":
-        """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1."""
+        """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1.
+
+        Before the first round, only the available clients of the last round answer.
+        """
         t, n = self.missing.shape
         rng = np.random.default_rng(n)
         counts = [n, n // 2, num_selected, num_selected - 1, n - 1, 1, 0, num_selected + 1]
@@ -216,9 +220,9 @@ class World(NamedTuple):
 
     def _of_clients(self, change: Any) -> "World":
         """Return a world with `change` applied to all tables [T, N, ...]."""
-        tables = self._replace(sizes=self.sizes[None], metrics=None)
+        tables = self._replace(sizes=self.sizes[None], metrics=None, blank=None)
         changed = jax.tree.map(change, tables)
-        return changed._replace(sizes=changed.sizes[0], metrics=self.metrics)
+        return changed._replace(sizes=changed.sizes[0], metrics=self.metrics, blank=self.blank)
 
 
 class Options(NamedTuple):
@@ -254,8 +258,12 @@ def initial_world(strategy: Strategy, options: Options, key: jax.Array, world: W
     """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
     sizes = jnp.asarray(world.sizes)
     info = protocol.empty_information(strategy, COUNTS, len(sizes))
+    for kind in info.kinds():
+        fact = getattr(info, kind)
+        info = info.replace(kind, fact._replace(value=fact.value + world.blank))
+    answers = jnp.ones(sizes.shape, bool) if world.available is None else jnp.asarray(world.available)[-1]
     for _, request in protocol.requests_at_start(strategy):
-        info = _answered(info, request, world, jnp.int32(0), jnp.ones(sizes.shape, bool))
+        info = _answered(info, request, world, jnp.int32(0), answers)
     counts = (len(sizes), options.num_selected, options.rounds, COUNTS.num_classes, COUNTS.num_params)
     shares, has_clock = sizes / sizes.sum(), "seconds" in world.facts
     env = Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
@@ -407,22 +415,26 @@ class Bench:
         return self._play(table, self.options, self.options.rounds)
 
     @functools.cached_property
-    def sparse_games(self) -> Record:
-        """Games of a world with few available clients."""
+    def sparse_games(self) -> dict[str, Record]:
+        """Games of a world with few available clients, and the same games with other blank entries."""
         world = self.world.sparse(self.options.num_selected)
-        return self._play({"sparse": (world, FEW)}, self.options, self.options.rounds)["sparse"]
+        table = {"sparse": (world, FEW), "blank": (world._replace(blank=np.float32(3)), FEW)}
+        return self._play(table, self.options, self.options.rounds, same_keys=True)
 
     def small_games(self, num_selected: int) -> Record:
         """Return a few short games with another K."""
         options = self.options._replace(num_selected=num_selected)
         return self._play({"ordinary": (self.world, 4)}, options, min(3, options.rounds))["ordinary"]
 
-    def _play(self, table: dict[str, tuple[World, int]], options: Options, rounds: int) -> dict[str, Record]:
+    def _play(
+        self, table: dict[str, tuple[World, int]], options: Options, rounds: int, same_keys: bool = False
+    ) -> dict[str, Record]:
         """Play all games as one program, with a vmap over (world, key) and a scan over rounds."""
         stacked = jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *(world for world, _ in table.values()))
         counts = [count for _, count in table.values()]
         index = np.repeat(np.arange(len(table)), counts)
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
+        keys = jnp.tile(keys[:FEW], len(table)) if same_keys else keys
 
         def initialize(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
             return initial_world(self.strategy, options, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
@@ -488,7 +500,7 @@ class Bench:
     @functools.cached_property
     def _keys(self) -> jax.Array:
         """The keys of `games`."""
-        return jax.random.split(jax_settings.key(self.options.seed), 3 * self.options.games + 3 * FEW)
+        return jax.random.split(jax_settings.key(self.options.seed), 3 * self.options.games + 4 * FEW)
 
 
 class Loop(NamedTuple):

@@ -111,11 +111,14 @@ def test_the_deadline_is_strict_and_may_leave_nobody():
     assert not nobody.mask.any()
 
 
-def test_clients_silent_at_the_start_are_not_selected():
-    strategy = fedcs(fraction=1.0)
-    state, info = started(strategy, 4, 3), information([0.0, 4.0, 2.0, 1.0], [NEVER, 7, 7, 7])
+def test_a_client_silent_at_the_start_is_ranked_at_the_median():
+    strategy = fedcs(round_seconds=3.0, fraction=1.0)
+    state, info = started(strategy, 5, 4), information([0.0, 4.0, 2.0, 1.0, 2.5], [NEVER, 7, 7, 7, 7])
     selection = strategy.select(jax.random.key(0), state, info, 7, None)
-    assert selection.ids.tolist() == [3, 2, 1] and selection.mask.all()
+    assert selection.ids[0] == 3 and set(selection.ids[1:].tolist()) == {2, 0, 4}  # the median is 2.5 s
+    assert selection.mask.all()
+    nobody = strategy.select(jax.random.key(0), state, information([0.0] * 5, [NEVER] * 5), 7, None)
+    assert nobody.mask.all()
 
 
 @pytest.mark.parametrize("n,k,fraction,expected", [

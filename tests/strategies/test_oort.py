@@ -23,7 +23,7 @@ from fedjax_sel.strategies.base import (
     Selection,
     at_start,
 )
-from fedjax_sel.strategies.oort import oort
+from fedjax_sel.strategies.oort import known_or_median, oort
 
 OUTCOME = Outcome(None, None, None, None, None)
 
@@ -402,6 +402,12 @@ def test_who_is_masked_or_did_not_answer_stays_unknown():
     after = strategy.update(state, information(np.full(5, 2.0), ages), jnp.int32(4), selection, OUTCOME)
     assert after.utilities.tolist() == [0, 0, 0, 20, 0]
     assert after.count.tolist() == [0, 0, 0, 1, 0] and after.last.tolist() == [0, 0, 0, 5, 0]
+
+
+def test_a_client_silent_at_the_start_has_the_median_duration():
+    found = known_or_median(jnp.float32([0, 4, 2, 7, 0]), jnp.int32([NEVER, 0, 3, 0, 0]))
+    np.testing.assert_allclose(found, [4, 4, 2, 7, 1e-6])  # no duration is zero: weights are 1 / t
+    np.testing.assert_array_equal(known_or_median(jnp.zeros(3), jnp.full(3, NEVER)), [1, 1, 1])
 
 
 @pytest.mark.slow

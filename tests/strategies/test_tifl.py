@@ -12,7 +12,7 @@ from scipy import stats
 import fedjax_sel
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information
-from fedjax_sel.strategies.tifl import tiers_of, tifl
+from fedjax_sel.strategies.tifl import losses_of_tiers, tiers_of, tifl
 
 DRAWS = 20_000
 
@@ -162,6 +162,12 @@ def test_absent_clients_count_with_their_last_loss():
     info = Information("tifl", {"seconds": None, "loss": Fact(jnp.float32([1.0, 2.0, 9.0, 3.0]), ages)})
     state = strategy.observe(state, info, jnp.int32(5), None)
     np.testing.assert_allclose(state.losses, [(10 * 1 + 30 * 2) / 40, 3.0])
+
+
+def test_a_tier_without_a_measured_loss_is_not_the_best():
+    losses, tiers = jnp.float32([1, 0, 4]), jnp.int32([0, 1, 2])
+    np.testing.assert_array_equal(losses_of_tiers(losses, jnp.float32([10, 0, 30]), tiers, 3), [1, 4, 4])
+    np.testing.assert_array_equal(losses_of_tiers(losses, jnp.zeros(3), tiers, 3), [0, 0, 0])
 
 
 def test_tiers_have_equal_sizes_and_random_ties():

@@ -161,7 +161,7 @@ def arrange(
 
     fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
     for name in (name for name in LOSSES if getattr(reads, name)):
-        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who)
+        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who, standing.FINITE_LOSSES)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
     if reads.path_lengths and values["path_lengths"] is not None:
         rows = standing.answer_rows("update: path_lengths", values["path_lengths"], (len(who),), who)
@@ -359,7 +359,8 @@ class Selector:
         Args:
             kind: kind of the fact, as in the `Ask`.
             ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
-            values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`.
+            values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`. A loss that is
+                not finite means divergence, not silence: replace it by `fedjax_sel.adapters.rounds.finite_losses`.
         """
         after = standing.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
@@ -453,7 +454,8 @@ class Selector:
             metrics: the server's evaluations before and after the round, each an `Evaluation` or a mapping with the
                 fields that the strategy reads among `correct`, `accuracy` and `loss`.
             subset_loss: function from names of reporting clients to the loss of their average model on the server's
-                data, nats, averaged with the aggregation weights; for no names, the loss of the round's model.
+                data, nats, averaged with the aggregation weights; for no names, the loss of the round's model. Return
+                1e6 if it is not finite, as in the simulator.
             broken: names in `reported` whose update is not finite.
         """
         now = self._now

@@ -112,6 +112,9 @@ def example_counts(what: str, values: Any, clients: Clients) -> np.ndarray:
     return array.astype(np.int32)
 
 
+FINITE_LOSSES = "replace losses that are not finite by fedjax_sel.adapters.rounds.finite_losses"
+
+
 def answer_rows(
     what: str,
     values: Any,
@@ -190,6 +193,7 @@ def answer_metrics(evaluations: Any, read: Any) -> ServerMetrics:
             if is_read and name not in fields:
                 raise UserError(f"metrics: {name} {when} the round is missing; {advice}")
             value = answer_rows(f"metrics: {name} {when} the round", fields[name], ()) if is_read else np.float32(0)
+            value = np.clip(value, -LARGEST, LARGEST) if name == "loss" else value
             values[name] = np.asarray(value, np.int32 if name == "correct" else np.float32)
         parts.append(Evaluation(**values))
     return ServerMetrics(*parts)
@@ -687,7 +691,9 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
         stranger = terms.clients.names[places[~queried[places]][0]]
         raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
     names = terms.clients.named(places)
-    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), names)
+    replaced = KINDS[kind].is_loss and asks[kind].options.get("nonfinite") != "missing"
+    advice = (FINITE_LOSSES,) if replaced else ()
+    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), names, *advice)
     if KINDS[kind].needs_clock:
         rows = nonnegative(f"tell {kind!r}", rows, names)
     if KINDS[kind].is_loss:

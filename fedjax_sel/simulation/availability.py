@@ -114,6 +114,11 @@ def available_share(context: RoundContext) -> jax.Array | float:
 LARGEST = 1e6  # nats; replaces infinity, and clips larger losses
 
 
+def bounded(losses: jax.Array) -> jax.Array:
+    """Clip the server's own losses, nats, to +-1e6; NaN counts as 1e6."""
+    return jnp.clip(jnp.nan_to_num(losses, nan=LARGEST), -LARGEST, LARGEST)
+
+
 def replace_nonfinite(
     values: jax.Array, answered: jax.Array, known_before: jax.Array | float = -jnp.inf
 ) -> tuple[jax.Array, jax.Array, jax.Array]:

@@ -10,7 +10,7 @@ from fedjax_sel import devices, metrics
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation.availability import LARGEST
+from fedjax_sel.simulation.availability import bounded
 from fedjax_sel.simulation.state import Plan
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.base import Evaluation, Unrequested
@@ -131,8 +131,7 @@ def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) 
         return None
     inputs, targets = _examples(federation, wanted[0])
     measured = evaluate(plan, federation, weights, inputs, targets)
-    loss = jnp.nan_to_num(measured.loss, nan=LARGEST, posinf=LARGEST)
-    return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], loss)
+    return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], bounded(measured.loss))
 
 
 class Reports(NamedTuple):
@@ -173,8 +172,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
                 own = jnp.where(shares.reshape(-1, *[1] * w.ndim) > 0, updates, 0.0)
                 return w + jnp.tensordot(shares, own, 1, precision=lax.Precision.HIGHEST)
 
-            found = of_model(jax.tree.map(average, reports.params, reports.updates))
-            return jnp.nan_to_num(found, nan=LARGEST, posinf=LARGEST)
+            return bounded(of_model(jax.tree.map(average, reports.params, reports.updates)))
 
         return lax.map(of_subset, mask)
 

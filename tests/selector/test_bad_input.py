@@ -10,6 +10,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
+from fedjax_sel.simulation.availability import bounded
 from fedjax_sel.strategies.base import ALL, SERVER, Request, Selection, Static, Strategy, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
@@ -77,7 +78,7 @@ def refused(selector, what, *words):
         (lambda s: s.tell("loss", ["ann"], [True]), ["dtype is bool"]),
         (lambda s: s.tell("loss", ["ann"], [1j]), ["dtype is complex128"]),
         (lambda s: s.tell("loss", ["ann"], [None]), ["dtype is object"]),
-        (lambda s: s.tell("loss", ["ann", 3], [1.0, np.nan]), ["client 3", "NaN"]),
+        (lambda s: s.tell("loss", ["ann", 3], [1.0, np.nan]), ["client 3", "NaN", "adapters.rounds.finite_losses"]),
         (lambda s: s.tell("loss", ["ann"], [1e300]), ["'ann'", "infinite"]),
         (
             lambda s: s.tell("loss", ["ann", "bob"], np.ma.array([1.0, 9.0], mask=[False, True])),
@@ -349,6 +350,9 @@ def test_the_output_layer_and_losses_of_subsets():
     assert asked == [cohort, cohort[1:], ()]
     np.testing.assert_array_equal(selector._now.state["found"][0], bias)
     assert selector._now.state["losses"][0].tolist() == [3.0, 2.0, 1.0]
+    selector.select()
+    selector.update(updates=updates, subset_loss=lambda names: 2e6 if names else -2e6)  # clipped as in the simulator
+    np.testing.assert_array_equal(selector._now.state["losses"][0], bounded(jnp.float32([2e6, jnp.inf, -2e6])))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Facts: their values, their ages, whom they are asked of, and what they cost."""
 
 import dataclasses
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, clock, run
+from fedjax_sel.simulation import availability, clock, evaluation, run
 from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import (
@@ -399,6 +400,22 @@ def test_sanitising():
     np.testing.assert_array_equal(finite, [3.0, 1.0])
     finite, _, _ = availability.replace_nonfinite(jnp.array([jnp.nan, jnp.nan]), jnp.ones(2, bool))
     np.testing.assert_array_equal(finite, np.float32([1e6, 1e6]))
+
+
+def test_the_servers_own_losses_are_bounded():
+    """The loss of an average is its only weight, times each of the server's two examples."""
+    task = types.SimpleNamespace(losses=lambda prediction, targets: prediction)
+    model = types.SimpleNamespace(apply=lambda weights, batch, key: types.SimpleNamespace(prediction=weights * batch))
+    request = Request("subset_loss", SERVER, always(), (("subsets", 4),))
+    plan = types.SimpleNamespace(
+        strategy=types.SimpleNamespace(name="mine", requests=(request,)), evaluation_block=2,
+        trainer=types.SimpleNamespace(task=task, model=model),
+    )  # fmt: skip
+    federation = types.SimpleNamespace(server_images=jnp.ones(2), server_labels=jnp.ones(2), scale=None)
+    updates = jnp.float32([5e6, jnp.nan, -jnp.inf])
+    losses = evaluation.subsets(plan, federation, evaluation.Reports(updates, jnp.ones(3), jnp.float32(0.5)))
+    masks = jnp.concatenate([jnp.eye(3, dtype=bool), jnp.zeros((1, 3), bool)])
+    np.testing.assert_array_equal(losses(masks), np.float32([1e6, 1e6, -1e6, 0.5]))
 
 
 @pytest.mark.slow

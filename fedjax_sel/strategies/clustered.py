@@ -153,12 +153,7 @@ def similarity_urns(
 ) -> jax.Array:
     """Distribute Ward's clusters with K sum n_i <= n over K urns (Algorithm 2); return masses, int32 [K, N].
 
-    Args:
-        key: random key, consumed; it orders the clients, and clusters of equal mass.
-        distances: distances between clients, [N, N].
-        sizes: training examples n_i, int32 [N]; K n is below 2^31.
-        num_selected: K.
-        linkage: condensed or square.
+    The key orders the clients, and clusters of equal mass. `sizes` are n_i, int32 [N]; K n is below 2^31.
     """
     if linkage == "square":
         distances = clustering.distances_of_rows(distances)

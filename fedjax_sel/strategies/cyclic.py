@@ -41,9 +41,6 @@ def cyclic(*, num_groups: int = 5) -> Strategy:
 
     Args:
         num_groups: number of groups m, from 1 to N; 1 is uniform selection.
-
-    Raises:
-        UserError: `num_groups` is below 1; `init` raises it if m exceeds N.
     """
     if num_groups < 1:
         raise UserError(f"cyclic: num_groups={num_groups} is below 1; leave it out for the default")

@@ -91,12 +91,7 @@ def delta(*, score: Literal["diversity", "share-diversity"] = "diversity") -> St
 
 
 def diversity(vectors: Any, arrived: jax.Array) -> jax.Array:
-    """Return the distance of each vector to the mean of those that arrived, float32 [K]; 0 for the others.
-
-    Args:
-        vectors: a pytree with leading axis [K].
-        arrived: bool [K].
-    """
+    """Return the distance of each vector, leaves [K, ...], to the mean of those that arrived, [K]; 0 for the others."""
     count = jnp.maximum(arrived.sum(), 1)
 
     def centered(leaf: jax.Array) -> jax.Array:

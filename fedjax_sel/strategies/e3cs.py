@@ -80,9 +80,6 @@ def e3cs(
             the paper's E3CS-inc.
         learning_rate: learning rate eta of the weights, above 0.
         draw: `sequential` draws in proportion to the probabilities, `systematic` with exactly these probabilities.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect.
     """
     for name, value in (("quota", quota), ("quota_start", quota_start)):
         if not 0 <= value <= 1:
@@ -135,11 +132,7 @@ def e3cs(
 def allocate(log_weights: jax.Array, here: jax.Array, k: jax.Array | float, fraction: jax.Array | float) -> jax.Array:
     """Return the probabilities (ProbAlloc), float32 [N], with sum k and zero for unavailable clients.
 
-    Args:
-        log_weights: logarithms of the weights, float32 [N].
-        here: available clients, bool [N].
-        k: number of clients to select, at most the number of available clients, scalar.
-        fraction: quota as a fraction of k / N, scalar in [0, 1].
+    `here` marks the available clients, bool [N]; k is at most their number. The quota is `fraction` of k / N.
     """
     total = jnp.maximum(here.sum(), 1)
     sigma = fraction * k / total

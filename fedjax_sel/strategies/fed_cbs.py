@@ -58,9 +58,6 @@ def fed_cbs(*, exploration: float = 10.0) -> Strategy:
 
     Args:
         exploration: factor lambda of the exploration in the first draw of a round, at least 0.
-
-    Raises:
-        UserError: the factor is negative or not finite.
     """
     if not 0 <= exploration < float("inf"):
         raise UserError(f"fed_cbs: exploration={exploration} is negative or not finite; the default is 10")
@@ -101,12 +98,7 @@ def draw_cohort(
 ) -> jax.Array:
     """Draw k distinct clients one after another, int32 [k]; unavailable clients come last.
 
-    Args:
-        key: random key, consumed.
-        histograms: examples of each label, float32 [N, B].
-        bonus: lambda sqrt(3 ln t / (2 T_k)), float32 [N].
-        k: number of clients.
-        available: availability, bool [N]; None: all.
+    `histograms` are examples per label, float32 [N, B]; `bonus` is lambda sqrt(3 ln t / (2 T_k)), float32 [N].
     """
 
     def draw(carry: tuple[jax.Array, jax.Array], step: tuple[jax.Array, jax.Array]):

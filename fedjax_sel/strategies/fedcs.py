@@ -62,9 +62,6 @@ def fedcs(
         fraction: candidates as a fraction C of all clients, at most 1; at least K clients. None: 0.1, or more for 2 K
             candidates.
         resources: durations are measured once at the `start` by all clients, or in `each-round` by the candidates.
-
-    Raises:
-        UserError: a parameter is outside its range; `init` raises it if there are fewer than K candidates.
     """
     if not 0 < round_seconds < float("inf"):
         raise UserError(f"fedcs: round_seconds={round_seconds} is not above 0 or not finite; the paper uses 180")

@@ -7,7 +7,7 @@ clusters with the highest mean losses. Clusters provide diversity, losses show w
     p_i     info.label_histogram.value[i]   [C]      label distribution of client i, from its counts
     d_ij    |sqrt p_i - sqrt p_j| / sqrt 2  scalar   Hellinger distance
     l_i     info.loss.value[i]              scalar   loss of the round's model on client i's data
-    M       `num_clusters`                           number of clusters
+    M       `num_clusters`                           largest number of clusters
     J       `clusters_per_round`                     clusters that share a cohort
     z       ceil(K / J)                              clients per cluster
 
@@ -18,8 +18,10 @@ Information bought: the label histograms of all clients before the first round (
 clients in every round (N models down, N floats up).
 
 Differs from the paper:
-* The paper's abstract states clusters of similar label distributions, and priority for clusters and clients with higher
-  losses. Ward's clustering of Hellinger distances, M, J and the rule of z clients per cluster are choices made here.
+* The paper's abstract and public summaries state Hellinger distances, priority for clusters with a high mean loss, and
+  for their clients with high losses. Ward's clustering, M, J and z are choices made here, without its full text.
+* Clients with equal label distributions share a cluster, so there are fewer than M clusters if M exceeds the number of
+  different distributions.
 * A cluster with fewer than z available clients gives all of them, and the next clusters fill the cohort. If all
   clusters have given z clients, they give z more, in the same order.
 * Ties are random. Unavailable clients count in no mean and are not selected.
@@ -53,11 +55,8 @@ def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None =
     """Make FedLECC.
 
     Args:
-        num_clusters: number of clusters M, from 1 to N. None: the number of labels, at most N.
+        num_clusters: largest number of clusters M, from 1 to N. None: the number of labels, at most N.
         clusters_per_round: number of clusters J that share a cohort, from 1 to M. None: M / 2, rounded up.
-
-    Raises:
-        UserError: a parameter is outside its range; `init` raises it if M exceeds N or J exceeds M.
     """
     for name, value in (("num_clusters", num_clusters), ("clusters_per_round", clusters_per_round)):
         if value is not None and value < 1:
@@ -94,16 +93,15 @@ def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None =
 
 
 def clusters_of(counts: jax.Array, order: jax.Array, num_clusters: int) -> jax.Array:
-    """Return the cluster of each client, int32 [N], by Ward's clustering of Hellinger distances.
+    """Return the cluster of each client, int32 [N], by Ward's clustering of Hellinger distances into at most M.
 
-    Args:
-        counts: label histograms, [N, C].
-        order: order of the clients, which breaks ties, int32 [N].
-        num_clusters: M.
+    `counts` are label histograms, [N, C]; `order`, int32 [N], breaks ties.
     """
     shares = counts / jnp.maximum(counts.sum(axis=1, keepdims=True), 1)
     distances = clustering.distances_of_rows(jnp.sqrt(shares[order]))  # a common factor does not change the clusters
-    return clustering.cut_into(clustering.linkage(distances), num_clusters)[jnp.argsort(order)]
+    tree = clustering.linkage(distances)
+    different = (tree.heights > 0).sum() + 1  # equal clients merge at height 0
+    return clustering.cut_into(tree, jnp.minimum(num_clusters, different))[jnp.argsort(order)]
 
 
 def ranking(
@@ -111,12 +109,7 @@ def ranking(
 ) -> tuple[jax.Array, ...]:
     """Return the words, uint32 [N] each, that sort clients for selection; see `sampling.first`.
 
-    Args:
-        key: random key, consumed; it breaks ties.
-        clusters: cluster of each client, int32 [N].
-        losses: losses, float32 [N].
-        share: number of clients z that a cluster gives before the next cluster's turn.
-        available: availability, bool [N]; unavailable clients come last.
+    A cluster gives `share` clients, z, before the next one's turn. Unavailable clients come last; `key` breaks ties.
     """
     n = losses.shape[0]
     members = (clusters == jnp.arange(n)[:, None]) & available  # [cluster, client]

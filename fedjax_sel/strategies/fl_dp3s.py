@@ -70,9 +70,6 @@ def fl_dp3s(
             gradient) and `representative-gradient` (result of one local training).
         pool: number of clients M drawn uniformly in each round, as the ground set of the k-DPP. None: all clients, as
             in the paper; consider a pool for a thousand clients or more.
-
-    Raises:
-        UserError: the pool is smaller than the cohort or larger than the number of clients; `init` raises it.
     """
     request = _REQUESTS[profile]
     size = pool or 0

@@ -57,9 +57,6 @@ def greedyfed(*, memory: float | None = None, evaluations: int = 100, truncation
             average. None: the mean of all phi.
         evaluations: losses that the server evaluates per round, at least K + 1.
         truncation: threshold eps of the truncation, nats, at least 0.
-
-    Raises:
-        UserError: a parameter is outside its range; `init` raises it if there are too few evaluations for K.
     """
     if memory is not None and not 0 <= memory < 1:
         raise UserError(f"greedyfed: memory={memory} is outside [0, 1); leave it out for the mean")
@@ -126,13 +123,7 @@ def prefixes(places: jax.Array) -> jax.Array:
 
 
 def shapley_values(values: jax.Array, places: jax.Array, truncation: float) -> jax.Array:
-    """Return the estimated Shapley values phi, float32 [K].
-
-    Args:
-        values: v of the sets of `prefixes`, float32 [2 + R (K - 1)].
-        places: place of each client in each order, int32 [R, K].
-        truncation: threshold eps.
-    """
+    """Return the estimated Shapley values phi, float32 [K], from v of the sets of `prefixes` [2 + R (K - 1)]."""
     num_orders, k = places.shape
     none, everyone = jnp.broadcast_to(values[:2, None], (2, num_orders))
     along = jnp.column_stack([none, values[2:].reshape(num_orders, k - 1), everyone])  # [R, K + 1]

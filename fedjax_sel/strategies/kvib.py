@@ -60,9 +60,6 @@ def kvib(
         bound: bound G of the feedback, above 0. None: the largest feedback in the first round with a report.
         law: `root`: a = sqrt(omega + gamma), which minimizes the variance; `linear`: a = omega + gamma, as in the
             authors' code.
-
-    Raises:
-        UserError: a parameter is outside its range.
     """
     if theta is not None and not 0 < theta <= 1:
         raise UserError(f"kvib: theta={theta} is outside (0, 1]; leave it out for (N / (T K))^(1/3)")

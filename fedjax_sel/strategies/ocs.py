@@ -54,9 +54,6 @@ def ocs(*, num_candidates: int | None = None, rescalings: int | None = 4) -> Str
     Args:
         num_candidates: number n of clients that train and report their norm, from K to N. None: all.
         rescalings: rescalings j_max of AOCS, at least 0. None: until the sum is K, which is OCS.
-
-    Raises:
-        UserError: a parameter is outside its range; `init` raises it if n is not from K to N.
     """
     if num_candidates is not None and num_candidates < 1:
         raise UserError(f"ocs: num_candidates={num_candidates} is below 1; leave it out to query all clients")

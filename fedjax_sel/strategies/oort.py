@@ -64,20 +64,8 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import (
-    ALL,
-    NEVER,
-    SELECTED,
-    Env,
-    Information,
-    Outcome,
-    Request,
-    Selection,
-    Static,
-    Strategy,
-    always,
-    at_start,
-)
+from fedjax_sel.strategies.base import Env, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes
 _SMALLEST_RANGE = 1e-4  # lower bound of U_max - U_min

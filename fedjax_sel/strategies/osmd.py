@@ -68,9 +68,6 @@ def osmd(*, alpha: float = 0.4) -> Strategy:
 
     Args:
         alpha: smallest probability of a client, in units of 1 / N, above 0 and below 1.
-
-    Raises:
-        UserError: alpha is outside its range.
     """
     if not 0 < alpha < 1:
         raise UserError(f"osmd: alpha={alpha} is not between 0 and 1; give a number such as 0.4")
@@ -144,11 +141,7 @@ def among(available: jax.Array | None, law: jax.Array) -> jax.Array:
 def draw(key: jax.Array, law: jax.Array, importance: jax.Array, k: int) -> Selection:
     """Draw k clients independently, with weights r p / (k q) for r draws; in expectation the weights sum to 1.
 
-    Args:
-        key: random key, consumed.
-        law: probabilities q, float32 [N]; all zero if no client is available.
-        importance: data shares p, float32 [N].
-        k: number of draws.
+    `law` is q, float32 [N], all zero if no client is available; `importance` is p, float32 [N]. The key is consumed.
     """
     ids = sampling.with_replacement(key, law, k)
     mask = sampling.first_occurrence(ids) & (law[ids] > 0)

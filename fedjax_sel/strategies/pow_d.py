@@ -58,9 +58,6 @@ def pow_d(
             reported after their last training (`rpow-d`), or during a local training in this round (`train-first`).
         num_candidates: number of candidates d, from K to N. None: 2 K, or 10 for `train-first`, clipped to [K, N].
         batch_size: number of examples b that a candidate of `cpow-d` evaluates.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect; `init` raises it if d is not from K to N.
     """
     if num_candidates is not None and num_candidates < 1:
         raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort size")

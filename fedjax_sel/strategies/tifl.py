@@ -78,9 +78,6 @@ def tifl(
         num_tiers: number of tiers m, from 1 to N.
         interval: rounds I between two measurements of the adaptive policy, at least 1.
         credits: draws of each tier under the adaptive policy, at least 1. None: rounds over m, rounded up.
-
-    Raises:
-        UserError: a parameter is outside its range or has no effect; `init` raises it if m exceeds N.
     """
     for name, value in (("num_tiers", num_tiers), ("interval", interval), ("credits", credits)):
         if value is not None and value < 1:

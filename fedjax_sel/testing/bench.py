@@ -14,20 +14,17 @@ from jax import lax
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.strategies import base, contract, protocol
 from fedjax_sel.strategies.base import (
-    NEVER,
     Env,
     Evaluation,
     Information,
     Outcome,
-    Request,
     Selection,
     ServerMetrics,
     Strategy,
-    always,
     keep_state,
 )
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
-from fedjax_sel.strategies.facts import KINDS, shape
+from fedjax_sel.strategies.facts import KINDS, NEVER, Request, always, shape
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 

@@ -94,6 +94,13 @@ def test_a_cohort_by_hand():
     assert cohort(5, 2, jnp.array([True, True, True, True, False, True])) == [1, 2, 0, 3, 5]  # means 2, 1 and 0.5
 
 
+def test_equal_clients_share_a_cluster():
+    """Two different distributions, of clients with unequal sizes, and up to four clusters."""
+    histograms = [[3, 0, 6, 0], [5, 0, 10, 0], [0, 7, 0, 0], [1, 0, 2, 0], [0, 1, 0, 0]]
+    clusters = np.asarray(started(fedlecc(num_clusters=4), histograms, 2).clusters)
+    assert clusters[0] == clusters[1] == clusters[3] != clusters[2] == clusters[4]
+
+
 def test_ties_are_random():
     """Equal losses: each cluster is first equally often, and each of its clients."""
     histograms = [[9, 0, 0, 0]] * 2 + [[0, 9, 0, 0]] * 4

@@ -42,10 +42,10 @@ def biases(rng, n):
 class Twin:
     """Algorithm 1 in plain loops: entropies (Eq. 7), distances (Eq. 9), Ward's clusters, probabilities (Eq. 10)."""
 
-    def __init__(self, sizes, rounds, temperature, weight, gamma, num_clusters, square):
+    def __init__(self, sizes, rounds, temperature, weight, gamma, num_clusters, square, code=False):
         self.p = np.asarray(sizes) / sum(sizes)
         self.rounds, self.temperature, self.weight, self.gamma = rounds, temperature, weight, gamma
-        self.num_clusters, self.square = num_clusters, square
+        self.num_clusters, self.square, self.code = num_clusters, square, code
         self.updates = {}
 
     def entropy(self, client):
@@ -65,7 +65,7 @@ class Twin:
 
     def probabilities(self, t):
         """The probability of each client in one draw of round t = 1, 2, ..."""
-        labels, gamma = self.clusters(), self.gamma * (1 - t / self.rounds)
+        labels, gamma = self.clusters(), self.gamma * (1 - (t - self.code) / self.rounds)
         groups = [np.flatnonzero(labels == label) for label in sorted(set(labels))]
         pi = np.exp([gamma * np.mean([self.entropy(k) for k in group]) for group in groups])
         found = np.zeros(len(self.p))
@@ -76,16 +76,21 @@ class Twin:
 
 @pytest.mark.filterwarnings("ignore:The symmetric non-negative hollow observation matrix")
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("num_clusters,linkage", [(None, "condensed"), (6, "condensed"), (5, "square")])
-def test_probabilities_follow_the_twin(num_clusters, linkage):
+@pytest.mark.parametrize(
+    "num_clusters,linkage,reading",
+    [(None, "condensed", "paper"), (6, "condensed", "code"), (5, "square", "paper")],
+)
+def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
     n, k, rounds, temperature, weight, gamma = 12, 4, 12, 0.004, 3.0, 4.0
     rng = np.random.default_rng(1)
     sizes = rng.integers(10, 50, n)
     strategy = hics_fl(
-        temperature=temperature, entropy_weight=weight, gamma=gamma, num_clusters=num_clusters, linkage=linkage
-    )
+        temperature=temperature, entropy_weight=weight, gamma=gamma, num_clusters=num_clusters, linkage=linkage,
+        reading=reading,
+    )  # fmt: skip
+    code = reading == "code"
     state, m = started(strategy, sizes, k, rounds), num_clusters or k
-    twin = Twin(sizes, rounds, temperature, weight, gamma, m, linkage == "square")
+    twin = Twin(sizes, rounds, temperature, weight, gamma, m, linkage == "square", code)
     select, update = jax.jit(strategy.select), jax.jit(strategy.update)
     seen = set()
     for round in range(rounds):
@@ -103,12 +108,13 @@ def test_probabilities_follow_the_twin(num_clusters, linkage):
                 clusters,
                 state.entropies,
                 state.sizes,
-                jnp.float32(gamma * (1 - (round + 1) / rounds)),
+                jnp.float32(gamma * (1 - (round + 1 - code) / rounds)),
                 jnp.ones(n, bool),
             )
             np.testing.assert_allclose(jax.nn.softmax(logits), expected, rtol=2e-4)
         updates = biases(rng, k)
-        twin.updates |= dict(zip(ids, updates.astype(np.float32).astype(float)))
+        fresh = dict(zip(ids, updates.astype(np.float32).astype(float)))
+        twin.updates = fresh | twin.updates if code else twin.updates | fresh
         state = update(state, None, jnp.int32(round), selection, outcome(updates))
     assert seen == set(range(n))
 
@@ -211,6 +217,21 @@ def test_angles_of_clients_without_an_update():
         [right, right, right, 0, right + 20], [right + 20, right + 20, 20, right + 20, 0],
     ]  # fmt: skip
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+    code = distances_of(directions, jnp.float32([1, 1, 1, 1, 3]), 10.0, 0.0)
+    np.testing.assert_allclose(code[0], [0, 0, 0, 0, 20], rtol=1e-6)
+
+
+def test_the_codes_reading():
+    """A client's first update stays; client 2 has none yet."""
+    strategy = hics_fl(reading="code")
+    state = started(strategy, np.full(4, 10), 2, 10)._replace(
+        visited=jnp.ones(4, bool),
+        directions=jnp.float32([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]),
+    )
+    selection = Selection(jnp.int32([0, 2]), None, jnp.ones(2, bool))
+    after = strategy.update(state, None, 0, selection, outcome(np.eye(CLASSES)[[3, 4]]))
+    np.testing.assert_array_equal(after.directions[:3], np.eye(CLASSES)[[0, 1, 4]])
+    np.testing.assert_array_equal(after.entropies[0], state.entropies[0])
 
 
 def test_entropies_of_one_and_of_equal_labels():

@@ -156,6 +156,7 @@ hics_fl.entropy_weight           | 10.0        | Chen, Vikalo, below Eq. 9
 hics_fl.gamma                    | 4.0         | Chen, Vikalo A.1.2, Fashion-MNIST and CIFAR-10 (2 on Mini-ImageNet)
 hics_fl.num_clusters             | None        | Chen, Vikalo A.1.2: K
 hics_fl.linkage                  | condensed   | Chen, Vikalo, Eq. 9 as the distance; as in `clustered`
+hics_fl.reading                  | paper       | Chen, Vikalo, Eqs. 7 to 10; `code` is their code
 fedlecc.num_clusters             | None        | ours: one cluster per label
 fedlecc.clusters_per_round       | None        | ours: half of the clusters
 fed_cbs.exploration              | 10.0        | FedXplore, client_selector/fedcbs.yaml, lambda_

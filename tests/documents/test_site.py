@@ -149,10 +149,12 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     assert "leaderboard/accuracy.md" in results.of_strategy(tmp_path, "afl")
     assert results.of_strategy(tmp_path, "oort") == "None are committed yet."
     box = results.in_short(tmp_path, "afl")
-    assert (
-        box["megabytes"].startswith("1.50 times") and box["better than random"] == "Fashion-MNIST: one label per client"
+    assert box["megabytes"].startswith("1.50 times") and box["better after equal rounds"] == (
+        "Fashion-MNIST: one label per client"
     )
-    assert "better in 1, worse in 0 of 1 [settings]" in box["measured"]
+    assert box["after equal rounds"].startswith("better in 1, worse in 0 of 1 [settings]")
+    assert box["at equal megabytes"].startswith("better in 0, worse in 1 of 1 [settings]")
+    assert box["worse at equal megabytes"] == box["better after equal rounds"]
     assert list(results.in_short(tmp_path, "oort")) == ["measured"]
 
 

@@ -13,6 +13,11 @@ _STUDIES = (
     "clock-",
 )  # parts of the leaderboard under other conditions
 
+_BUDGETS = {
+    "after equal rounds": "last_rounds_accuracy",
+    "at equal megabytes": "accuracy_at_100_percent_of_megabytes",
+}
+
 
 def of_strategy(root: Path, name: str) -> str:
     """Return links to a strategy's results and the time of its selection; one sentence if there are no results."""
@@ -35,22 +40,19 @@ def in_short(root: Path, name: str) -> dict[str, str]:
         return {"measured": f"the baseline in all {board}"}
     ratios = sorted(_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings)
     shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
-    titles = {
-        verdict: [title for _, title, row, _ in settings if row["last_rounds_accuracy_verdict"] == verdict]
-        for verdict in ("better", "worse")
-    }
-    found = {
-        "megabytes": f"{' to '.join(shown)} times random selection's",
-        "better than random": _by_data_set(titles["better"]) or "in no setting",
-    }
-    if titles["worse"]:
-        found["worse than random"] = _by_data_set(titles["worse"])
-    counts = f"better in {len(titles['better'])}, worse in {len(titles['worse'])} of {board}"
-    for row in _read(root / "results" / "leaderboard" / "across_fashion-mnist_and_mnist.csv"):
-        if row["row"] == name:
-            iqm, low, high = (float(row[f"last_rounds_accuracy_{column}"]) for column in ("iqm", "low", "high"))
-            counts = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}); {counts}"
-    return found | {"measured": counts}
+    found = {"megabytes": f"{' to '.join(shown)} times random selection's"}
+    across = _read(root / "results" / "leaderboard" / "across_fashion-mnist_and_mnist.csv")
+    for budget, measure in _BUDGETS.items():
+        verdicts = [(title, row[f"{measure}_verdict"]) for _, title, row, _ in settings]
+        titles = {kind: [title for title, verdict in verdicts if verdict == kind] for kind in ("better", "worse")}
+        lead = ""
+        for row in across:
+            if row["row"] == name:
+                iqm, low, high = (float(row[f"{measure}_{column}"]) for column in ("iqm", "low", "high"))
+                lead = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}); "
+        found[budget] = f"{lead}better in {len(titles['better'])}, worse in {len(titles['worse'])} of {board}"
+        found |= {f"{kind} {budget}": _by_data_set(names) for kind, names in titles.items() if names}
+    return found
 
 
 def _by_data_set(titles: list[str]) -> str:

@@ -4,8 +4,8 @@
     python tools/strategy_pictures.py                 all strategies, a few minutes
     python tools/strategy_pictures.py fedcor random   some of them
 
-The left panel shows the labels of each round's cohort: a dark cell is a large share of its examples. The right panel
-shows how often each client was selected.
+The left panel shows the labels of each round's cohort by their share of its examples, with a color scale. The right
+panel shows how often each client was selected.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from fedjax_sel.strategies.facts import needs_clock
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "strategies"
 ROUNDS = 60
+LARGEST = 0.5  # share with the darkest color
 
 
 def draw(name: str, folder: Path) -> None:
@@ -39,11 +40,15 @@ def draw(name: str, folder: Path) -> None:
     shares = pooled / np.maximum(pooled.sum(axis=1, keepdims=True), 1)
     selected = np.bincount(cohorts[cohorts >= 0], minlength=len(counts))[order]
 
-    figure, axes = plt.subplots(1, 2, figsize=(7.2, 2.3), width_ratios=(3, 2), layout="constrained", dpi=110)
-    axes[0].imshow(
-        shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=0.5, origin="lower",
+    figure, axes = plt.subplots(1, 2, figsize=(7.6, 2.3), width_ratios=(3.3, 2), layout="constrained", dpi=110)
+    image = axes[0].imshow(
+        shares.T, aspect="auto", cmap="Blues", vmin=0, vmax=LARGEST, origin="lower",
         extent=(0.5, ROUNDS + 0.5, -0.5, num_classes - 0.5),
     )  # fmt: skip
+    scale = figure.colorbar(image, ax=axes[0], extend="max" if shares.max() > LARGEST else "neither", pad=0.02)
+    scale.set_label("share of examples", fontsize=8)
+    scale.set_ticks([0, LARGEST / 2, LARGEST])
+    scale.ax.tick_params(labelsize=8)
     axes[0].set(xlabel="round", ylabel="label", yticks=range(0, num_classes, 3), title="labels in the cohort")
     axes[1].bar(range(len(selected)), selected, width=0.9, color="#4c78a8")
     axes[1].axhline(selected.mean(), color="#888888", linewidth=1, linestyle="--")

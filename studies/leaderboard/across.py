@@ -14,7 +14,7 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
 from studies.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, SETTINGS
-from studies.leaderboard.standings import TESTED, Standings, plain
+from studies.leaderboard.standings import LATER, TESTED, Standings, owed_to_the_split, plain
 
 SCORES = {
     "last_rounds_accuracy": "lead in accuracy, last 10 rounds",
@@ -24,19 +24,37 @@ SCORES = {
 
 
 _BASELINES = (BASELINE, f"{BASELINE} + {SERVER_OPTIMIZER}")
-_INTERVAL = "; its 95 % interval resamples seeds, is not corrected, and holds for other seeds, not for other settings"
+_INTERVAL = " Its 95 % interval resamples seeds and is not corrected. It holds for other seeds, not for other settings."
 
 
-def false_verdicts(settings: int) -> str:
-    """Return a paragraph on the expected number of families with a false verdict, for a number of settings."""
+def false_verdicts(tables: Mapping[str, Standings]) -> str:
+    """Return a paragraph on the families of tests of some settings, and on what depends on their choice."""
+    settings, seeds = len(tables), min(row.seeds for table in tables.values() for row in table.rows)
     families = settings * len(TESTED) * len(_BASELINES)
     return (
         "Better and worse are corrected within a family (one measure and one baseline in one setting), and not over "
         f"the {families} families ({settings} settings x {len(TESTED)} measures x {len(_BASELINES)} baselines). A "
-        f"family holds a false verdict with a probability of at most {100 * statistics.ALPHA:g} %, so that up to "
-        f"{families} x {statistics.ALPHA:g} = {families * statistics.ALPHA:.1f} families are expected to hold one. "
-        "Until the last three rows were added, all comparisons of a column were one family; with 28 of them, ten seeds "
-        "cannot give a significant result."
+        f"family holds a false verdict with a probability of at most {100 * statistics.ALPHA:g} %, so up to "
+        f"{families} x {statistics.ALPHA:g} = {families * statistics.ALPHA:.1f} families are expected to hold one."
+    ) + after_the_runs(tables, seeds)
+
+
+def after_the_runs(tables: Mapping[str, Standings], seeds: int) -> str:
+    """Return the sentences on the split of the families after the runs; empty if no verdict depends on it.
+
+    Args:
+        tables: standings by setting.
+        seeds: number of seeds.
+    """
+    owed = sum(len(owed_to_the_split(table)) for table in tables.values())
+    count = max(len({pair.row for pair in table.pairs}) for table in tables.values())
+    least = count * 2 / 2**seeds
+    if not owed or least <= statistics.ALPHA:
+        return ""
+    return (
+        f" We split the family by baseline after the runs. As one family of {count}, no verdict would be significant "
+        f"(least p {least:.3f}). Compared with one family of the first {count - len(LATER)}, the split made {owed} "
+        "more verdicts under FedYogi significant."
     )
 
 
@@ -45,7 +63,7 @@ def about_leads(intervals: bool) -> str:
     return (
         "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
         f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM is the interquartile mean, the mean "
-        f"of the middle half of all settings' seeds{_INTERVAL if intervals else ''}. It excludes the quarter of the "
+        f"of the middle half of all settings' seeds.{_INTERVAL if intervals else ''} It excludes the quarter of the "
         "runs with the largest leads, which can be all runs of a setting; the plain mean includes them."
     )
 
@@ -120,6 +138,12 @@ def as_csv(together: list[Together]) -> str:
     return text.getvalue()
 
 
+def ahead(one: Together) -> bool:
+    """Return whether a row is better than its baseline in at least half of the settings, and worse in none."""
+    verdicts = one.verdicts[next(iter(SCORES))]
+    return 2 * verdicts.count(statistics.BETTER) >= len(verdicts) and statistics.WORSE not in verdicts
+
+
 def counted(verdicts: list[str], among: str = " of {}") -> str:
     """Return the numbers of better and worse verdicts as text; empty if the row has no baseline.
 
@@ -140,7 +164,8 @@ def as_markdown(together: list[Together]) -> str:
     first = next(iter(SCORES))
     headings.insert(1, f"{SCORES[first]}: mean")
     leads = ["| | " + " | ".join(headings) + " |", "|---|" + "---|" * len(headings)]
-    verdicts = ["| better / worse | " + " | ".join(words for words, _ in TESTED.values()) + " |",
+    of = f"better / worse, of {len(together[0].leads[first])} settings"
+    verdicts = [f"| {of} | " + " | ".join(words for words, _ in TESTED.values()) + " |",
                 "|---|" + "---|" * len(TESTED)]  # fmt: skip
     for one in together:
         numbers = _numbers(one)
@@ -154,6 +179,6 @@ def as_markdown(together: list[Together]) -> str:
         leads.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
         if one.name != BASELINE:
             verdicts.append(
-                f"| {cell(one.name)} | " + " | ".join(counted(one.verdicts[measure]) for measure in TESTED) + " |"
+                f"| {cell(one.name)} | " + " | ".join(counted(one.verdicts[measure], "") for measure in TESTED) + " |"
             )
     return "\n".join([*leads, "", *verdicts])

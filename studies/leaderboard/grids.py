@@ -13,6 +13,7 @@ TUNED = ("fmnist-2spc", "fmnist-dir")
 WITHOUT_DROPOUT = ("fmnist-1spc", "fmnist-2spc", "fmnist-dir")
 LENET_ROUNDS = 60
 DRAWS = "-draws"
+BEST = ": the best draw of each strategy"
 
 # Seconds per round and seed, with evaluation, by model and cohort size, on two cores of an AMD EPYC. They are means
 # over strategies (MLP: from results/leaderboard). SECONDS_OF_START covers data loading, compilation and timing.
@@ -59,7 +60,7 @@ def _tuned(setting: Setting) -> tuple[Grid, Grid]:
     title = f"{setting.title}: {tuning.DRAWS} draws of each strategy's hyperparameters"
     drawn = Grid(name + DRAWS, "tuned", title, tuning.draws(setting), setting.num_classes, own_seeds=True)
     rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in tuning.RANGES}
-    title = f"{setting.title}: the best draw of each strategy"
+    title = setting.title + BEST
     choose = partial(tuning.chosen, setting)
     return drawn, Grid(name, "tuned", title, rows, setting.num_classes, after=drawn.name, choose=choose)
 

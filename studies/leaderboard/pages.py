@@ -12,8 +12,8 @@ from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
 from studies.leaderboard import across, clock, pictures, price, series, settings, standings, tuning_page
-from studies.leaderboard.grids import GRIDS
-from studies.leaderboard.measures import LAST_SHARE
+from studies.leaderboard.grids import GRIDS, WITHOUT_DROPOUT
+from studies.leaderboard.measures import LAST_SHARE, last_rounds
 from studies.leaderboard.standings import Standings
 from studies.papers.entries import fedcor
 from studies.papers.entry import Cell
@@ -59,9 +59,20 @@ IN_SHORT = (
     "random selection's last round. The second picture shows all strategies."
 )
 PROFILES = (
-    "The pictures show the share of all settings' seeds whose lead over random selection with the same seed is more "
+    "The picture shows the share of all settings' seeds whose lead over random selection with the same seed is more "
     "than tau: further right is better."
 )
+ANSWER = """\
+Which strategies are more accurate than random selection, and for how much traffic?
+
+{best}
+
+The table lists strategies that are significantly better after {rounds} rounds in at least half of {settings} settings,
+and worse in none; cheapest first, with random + fedyogi for comparison. Leads are over random selection under FedAvg.
+"Better / worse" counts settings, against random selection under the same optimizer. At equal MB, each run stops once it
+has sent random selection's megabytes."""
+METHOD = "method.md"
+"""Name of the page on the method."""
 
 
 def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
@@ -137,7 +148,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         )
     if standings.has_fairness(table):
         page.append(FAIRNESS)
-    page += [NOTES, *_family(table)]
+    page += ["## Terms", NOTES, *_family(table)]
     return {
         "README.md": "\n\n".join(page) + "\n",
         "table.csv": standings.as_csv(table),
@@ -162,7 +173,13 @@ def _family(table: Standings) -> list[str]:
         f"{min(1.0, count * 2 / 2**seeds):.2g}"
         for baseline, count in sizes.items()
     )
-    return [f"Families of a column, over {seeds} seed{'' if seeds == 1 else 's'}: {listed}."]
+    notes = [f"Families of a column, over {seeds} seed{'' if seeds == 1 else 's'}: {listed}."]
+    if split := across.after_the_runs({"": table}, seeds):
+        owed = "; ".join(
+            f"{pair.row} ({standings.TESTED[pair.measure][0]})" for pair in standings.owed_to_the_split(table)
+        )
+        notes.append(f"{split.strip()} They are: {owed}.")
+    return notes
 
 
 def _about(about: Mapping[str, Any]) -> list[str]:
@@ -184,65 +201,103 @@ def _about(about: Mapping[str, Any]) -> list[str]:
 
 def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> Files:
     files: Files = {}
-    page = ["# The leaderboard", _words(), "## The strategies' own settings", _own_settings()]
     boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
-    if boards:
-        page += ["## The settings", _list(boards, tables)]
-    if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
-        page.append(f"Not run here: {'; '.join(missing)}.")
     groups = across.groups(boards)
     together = {group: across.of_settings({name: tables[name] for name in names}) for group, names in groups.items()}
-    if any(together.values()):
-        page += [
-            "## Settings together",
-            across.about_leads(intervals=True),
-            across.false_verdicts(len(boards)),
-            PROFILES,
-        ]
+    together = {group: rows for group, rows in together.items() if rows}
+    shown = {name: tables[name] for name in boards}
+    page = ["# The leaderboard"]
+    if panels := _leads(boards, tables):
+        costs = {
+            title: {one.name: price.wording.times_random(one.name, names, boards) for one in rows}
+            for title, (names, rows) in panels.items()
+        }
+        files[pictures.LEADS_BY_COST] = partial(
+            pictures.leads_by_cost, {title: rows for title, (_, rows) in panels.items()}, costs
+        )
+    if first := next(iter(together), None):
+        names = groups[first]
+        leading = [one.name for one in together[first] if across.ahead(one) and one.name != settings.BASELINE]
+        rounds, best = tables[names[0]].shared.rounds, _best(together[first], names, boards)
+        again = settings.Contender(settings.BASELINE, settings.SERVER_OPTIMIZER).name
+        page += [ANSWER.format(best=best, rounds=rounds, settings=len(names))]
+        page.append(price.by_bytes.table(names, boards, tables, [*leading, again]))
+        page.append(f"![lead against cost]({pictures.LEADS_BY_COST})")
+    page += [_words(found)]
+    if boards:
+        page += ["## The settings", _list(boards, tables), f"[Terms]({METHOD}#terms) explains target and MB."]
+    if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
+        page.append(f"Not run here: {'; '.join(missing)}.")
+    method = ["# How the leaderboard is made", "## The strategies' own settings", _own_settings()]
+    method += ["## Terms", NOTES]
+    if together:
+        method += ["## Families of tests", across.false_verdicts(shown)]
     for group, rows in together.items():
-        if not rows:
-            continue
         slug = group.replace(" ", "_").lower()
-        page += [f"### {group}: {len(groups[group])} settings", across.as_markdown(rows)]
-        page.append(f"![performance profiles](performance_profiles_{slug}.png)")
+        part = [f"## {group}: {len(groups[group])} settings", across.as_markdown(rows)]
+        part.append(f"![performance profiles](performance_profiles_{slug}.png)")
         files[f"across_{slug}.csv"] = across.as_csv(rows)
         files[f"performance_profiles_{slug}.png"] = partial(pictures.profiles, rows)
+        if group == first:
+            seeds = min(row.seeds for table in shown.values() for row in table.rows)
+            about = across.about_leads(intervals=True) + across.after_the_runs(shown, seeds)
+            page += [part[0], about, part[1], PROFILES, part[2]]
+        else:
+            method += part
     if boards:
         page.append("## Accuracy against megabytes")
-        if first := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
+        if two := {boards[name].about["title"]: boards[name].rows for name in FIRST if name in boards}:
             page += [IN_SHORT, "![in short](in_short.png)"]
-            files["in_short.png"] = partial(pictures.in_short, first)
+            files["in_short.png"] = partial(pictures.in_short, two)
         page.append("![accuracy by megabytes](accuracy_by_megabytes.png)")
-        shown = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
-        under_fedavg = {held.about["title"]: _under_fedavg(held.rows) for held in shown.values()}
+        fashion = {name: held for name, held in boards.items() if name.startswith("fmnist")} or boards
+        under_fedavg = {held.about["title"]: _under_fedavg(held.rows) for held in fashion.values()}
         files["accuracy_by_megabytes.png"] = partial(pictures.together, under_fedavg, "megabytes")
-        if panels := _leads(boards, tables):
-            costs = {
-                title: {one.name: price.wording.times_random(one.name, names, boards) for one in together}
-                for title, (names, together) in panels.items()
-            }
-            leads = {title: together for title, (_, together) in panels.items()}
-            files[pictures.LEADS_BY_COST] = partial(pictures.leads_by_cost, leads, costs)
-        files["budgets.png"] = partial(pictures.budgets, boards, {name: tables[name].shared for name in boards})
+        files["budgets.png"] = partial(pictures.budgets, boards, {name: table.shared for name, table in shown.items()})
     if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
         page.append(
             f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
         )
-    tuned = [name for name in found if name.startswith(tuning_page.PREFIX) and not tuning_page.is_draws(name)]
-    if short := [words for name in tuned if (words := tuning_page.in_short(name, found))]:
-        page += ["## What tuning is worth", tuning_page.ABOUT, *short]
-    if clock.has_results(tables):
-        page += ["## In simulated seconds", "[Which leads survive slow devices](seconds/README.md)."]
-    others = {name: held for name, held in found.items() if name not in boards and not name.startswith(clock.PREFIX)}
-    if others:
-        page += [
-            "## Beside it",
-            "\n".join(f"* [{held.about['title']}]({name}/README.md)" for name, held in others.items()),
-        ]
+    if gains := tuning_page.in_short(found):
+        page += ["## What tuning is worth", tuning_page.ABOUT, gains]
+    page += ["## More", _more(found)]
     if rows := _papers_curves(boards):
         files["papers_curves.csv"] = as_csv(rows)
-    page.append(NOTES)
-    return {**files, "README.md": "\n\n".join(page) + "\n"}
+    return {**files, METHOD: "\n\n".join(method) + "\n", "README.md": "\n\n".join(page) + "\n"}
+
+
+def _best(rows: list[across.Together], names: list[str], boards: Mapping[str, series.Setting]) -> str:
+    """Return a sentence on the largest leads: for random selection's megabytes, also under FedAvg, and for more."""
+    leading = [one for one in rows if across.ahead(one) and one.name != settings.BASELINE]
+    sent = {one.name: price.wording.times_random(one.name, names, boards) for one in leading}
+
+    def lead(one: across.Together) -> str:
+        return f"`{one.name}` ({statistics.interquartile_mean(one.leads['last_rounds_accuracy']):+.3f})"
+
+    cheap = [one for one in leading if sent[one.name] <= price.wording.DEAR]
+    dear = [one for one in leading if one not in cheap]
+    fedavg = [one for one in cheap if settings.contender(one.name).optimizer == "fedavg"]
+    parts = [f"For about random selection's traffic, {lead(cheap[0])} leads in test accuracy"] if cheap else []
+    parts += [f"under FedAvg, {lead(fedavg[0])}"] if fedavg and fedavg[0] is not cheap[0] else []
+    parts += [f"for {sent[dear[0].name]:.3g} times the traffic, {lead(dear[0])}"] if dear else []
+    return f"**{'; '.join(parts)}.**" if parts else "**No strategy leads.**"
+
+
+def _more(found: Mapping[str, series.Setting]) -> str:
+    """Return links to the other pages, those of one study in one line."""
+    lines = [
+        f"* [How the leaderboard is made]({METHOD}): each strategy's settings, terms, families of tests, each data set",
+        "* [Accuracy by setting](accuracy.md), with findings",
+        "* [The price of information](price.md): all tables",
+    ]
+    if any(name.startswith(clock.PREFIX) for name in found):
+        lines.append("* [Which leads survive slow devices](seconds/README.md)")
+    studies: dict[str, list[str]] = {}
+    for name, held in found.items():
+        if name not in settings.SETTINGS and not name.startswith(clock.PREFIX):
+            setting, _, study = held.about["title"].partition(": ")
+            studies.setdefault(study, []).append(f"[{setting}]({name}/README.md)")
+    return "\n".join([*lines, *(f"* {study}: {'; '.join(links)}" for study, links in studies.items())])
 
 
 def _leads(
@@ -277,20 +332,56 @@ def _too_few(table: Standings) -> bool:
     return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 
-def _words() -> str:
-    fashion = settings.SETTINGS["fmnist-2spc"].config
+def _words(found: Mapping[str, series.Setting]) -> str:
+    config = settings.SETTINGS["fmnist-2spc"].config
+    training = config.training
+    parts = [
+        f"""## The setting is FedCor's, and hard
+
+* **Data**: {config.partition.num_clients} clients. A round has 10 of them with one label per client and under skewness
+  0.8, else 5. Each client holds out {100 * config.data.holdout:g} % of its data, on which it reports losses. The server
+  keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs them.
+* **Training**: an MLP with a dropout of {config.model.model_dropout:g}. Clients train {training.local_epochs} epochs
+  with learning rate {training.learning_rate:g} and batches of {training.batch_size}. All updates have equal weight.
+* **From FedCor's code, not from its paper**: the dropout, the hold-out, the normalization by MNIST's constants, and the
+  {training.local_epochs} epochs (24 steps; the paper states 20). That MNIST has the same setting is our choice.
+* **Paired**: all strategies have equal partitions, initial weights and random streams per seed.
+* **Not tuned**: see [tuning](#what-tuning-is-worth), and [each strategy's own settings]({METHOD}).
+* **Server optimizer**: {settings.WHY_NOT_ALL}"""
+    ]
+    if handicap := _without_dropout(found):
+        parts.append(handicap)
+    parts.append(
+        "`python -m studies leaderboard --list` shows the parts. To compare your own strategy in such a setting:\n\n"
+        "```bash\nfedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 \\\n"
+        f"  --server-validation {settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory --out "
+        "runs/mine\n```"
+    )
+    return "\n\n".join(parts)
+
+
+def _without_dropout(found: Mapping[str, series.Setting]) -> str:
+    """Return a table of random selection without dropout beside the best row with it; empty without results."""
+    names = [name for name in WITHOUT_DROPOUT if name in found and f"no-dropout-{name}" in found]
+    if not names:
+        return ""
+    columns = []
+    for name in names:
+        usual = {row: float(last_rounds(one).mean()) for row, one in _under_fedavg(found[name].rows).items()}
+        bare = float(last_rounds(found[f"no-dropout-{name}"].rows[settings.BASELINE]).mean())
+        best = max((row for row in usual if row != "full"), key=usual.__getitem__)
+        columns.append((f"{usual[settings.BASELINE]:.3f}", f"{bare:.3f}", f"{usual[best]:.3f} ({best})"))
+    heads = ("random selection, dropout 0.5", "random selection, no dropout", "best strategy but `full`, dropout 0.5")
+    lines = [
+        f"| accuracy under FedAvg | {' | '.join(cell(settings.SETTINGS[name].title) for name in names)} |",
+        "|---|" + "---|" * len(names),
+        *(f"| {head} | {' | '.join(row)} |" for head, row in zip(heads, zip(*columns))),
+    ]
+    if any(bare <= best for _, bare, best in columns):  # as text: equal lengths, and the best row's name follows
+        return "\n".join(lines)
     return (
-        "All strategies run under the same settings: equal partitions, initial weights and random streams per seed, so "
-        "that differences are paired. Data, model and local training are FedCor's, also on MNIST: a small MLP with a "
-        f"dropout of {fashion.model.model_dropout:g}. A round has 10 clients with one label per client and under "
-        "skewness 0.8, else 5. All updates have equal weight. The server keeps "
-        f"{100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs them. No strategy was "
-        f"tuned; the effect of tuning in two settings is below. {settings.WHY_NOT_ALL}\n\n"
-        "`python -m studies leaderboard --list` shows the parts, and `--pages` rewrites these pages from the curves. "
-        "To compare your own strategy in such a setting: "
-        "`fedjax-sel compare --preset fedcor/fmnist-2spc --rounds 150 --seeds 10 "
-        f"--server-validation {settings.SERVER_VALIDATION:g} --algos random clustered mypackage.module:factory "
-        "--out runs/mine`."
+        "Dropout costs more than selection gains. Without it, random selection alone is more accurate than all "
+        "strategies with it but `full`.\n\n" + "\n".join(lines)
     )
 
 

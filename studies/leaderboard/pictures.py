@@ -12,7 +12,7 @@ from fedjax_sel.reporting import comparison_plots, plots
 from fedjax_sel.reporting.comparison_plots import Curve
 from fedjax_sel.reporting.plots import Style, styles_of
 from studies.leaderboard import measures
-from studies.leaderboard.across import SCORES, Together
+from studies.leaderboard.across import SCORES, Together, ahead
 from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series, Setting
 from studies.leaderboard.settings import ALGOS, BASELINE, contender
@@ -129,9 +129,7 @@ LEADS_BY_COST = "leads_by_cost.png"
 GROUPS = {"nearly one label per client": ("1spc", "xi0.8"), "several labels per client": ("2spc", "dir")}
 """Panels of the picture of leads by costs: title -> endings of the settings' names."""
 LEADS_IN_WORDS = """\
-Leads after 150 rounds, with 95 % intervals. A filled marker is significantly better than random selection under the
-same optimizer in at least half of the panel's settings, and worse in none. Diamonds use FedYogi, circles FedAvg.
-Gray points: smaller leads than 0.03 at random selection's cost, significant in fewer settings.
+Leads after 150 rounds, with 95 % intervals. Better and worse are against random selection under the same optimizer.
 "Nearly one label": one label per client, or skewness 0.8. "Several": two labels per client, or Dirichlet 0.2. Each
 panel covers Fashion-MNIST and MNIST, with ten seeds."""
 
@@ -139,17 +137,16 @@ panel covers Fashion-MNIST and MNIST, with ten seeds."""
 def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, Mapping[str, float]]) -> Any:
     """Draw each row's lead over random selection against its communication cost, one panel per group of settings.
 
-    Leads are interquartile means over settings and seeds with their 95 % intervals. A filled marker is significantly
-    better than its baseline in at least half of the panel's settings, and worse in none. Other rows with about random
-    selection's cost and a lead below `SMALL` are gray points without a name.
+    Leads are interquartile means over settings and seeds with their 95 % intervals. The legend explains the markers.
 
     Args:
         panels: the rows of each group of settings, by title.
         costs: megabytes as a multiple of random selection's, by title and row.
     """
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-    measure, height = next(iter(SCORES)), 4.6
+    measure, height = next(iter(SCORES)), 4.9
     figure = Figure(figsize=(6.0 * len(panels), height), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)
     rows = list(dict.fromkeys(one.name for found in panels.values() for one in found))
@@ -161,10 +158,9 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
         for one in found:
             if one.name == BASELINE:
                 continue
-            leads, verdicts, color = one.leads[measure], one.verdicts[measure], styles[one.name].color
-            middle = statistics.interquartile_mean(leads)
-            low, high = map(float, statistics.interquartile_mean_interval(leads))
-            better = verdicts.count(statistics.BETTER) * 2 >= len(verdicts) and statistics.WORSE not in verdicts
+            color, better = styles[one.name].color, ahead(one)
+            middle = statistics.interquartile_mean(one.leads[measure])
+            low, high = map(float, statistics.interquartile_mean_interval(one.leads[measure]))
             marker = "o" if contender(one.name).optimizer == "fedavg" else "D"
             if not better and abs(middle) < SMALL and costs[title][one.name] < NEAR:
                 axis.plot(costs[title][one.name], middle, ".", color=styles[BASELINE].color, markersize=4)
@@ -181,7 +177,30 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
         axis.grid(alpha=0.25)
     axes[0, 0].set_ylabel("lead in test accuracy over random selection")
     for axis, points in labels:
-        _label_points(axis, points, 0.82 * height)
+        _label_points(axis, points, 0.75 * height)
+    settings = len(next(one for found in panels.values() for one in found).verdicts[measure])
+    gray = styles[BASELINE].color
+    markers = {
+        f"filled: better in {-(-settings // 2)} or more of the {settings} settings and worse in none": ("o", "black"),
+        "open: not": ("o", "white"),
+        "circle: FedAvg": ("o", "black"),
+        "diamond: FedYogi": ("D", "black"),
+        f"gray: lead below {SMALL:g} at random selection's cost": (".", gray),
+    }
+    handles = [
+        Line2D([], [], linestyle="", marker=marker, color=gray if face == gray else "black", markerfacecolor=face)
+        for marker, face in markers.values()
+    ]
+    figure.legend(
+        handles,
+        markers,
+        loc="outside lower center",
+        ncols=len(markers),
+        frameon=False,
+        fontsize="small",
+        columnspacing=1.0,
+        handletextpad=0.2,
+    )
     return figure
 
 
@@ -227,8 +246,10 @@ def _curve(series: Series, over: str) -> Curve:
 def profiles(found: Sequence[Together]) -> Any:
     """Draw the share of runs whose lead over random selection exceeds tau, for every tau.
 
+    The rows with the largest leads have colors, at most `MOST`; the others are gray.
+
     Args:
-        found: results of the rows in all settings.
+        found: results of the rows in all settings, best first.
     """
     from matplotlib.figure import Figure
 
@@ -236,22 +257,33 @@ def profiles(found: Sequence[Together]) -> Any:
     axes = figure.subplots(1, len(SCORES))
     drawn: dict[str, Any] = {}
     styles = styles_of([*ALGOS, *(one.name for one in found)])
+    named = [one.name for one in found if one.name != BASELINE and ahead(one)][:MOST]
     for axis, (score, words) in zip(axes, SCORES.items()):
-        leads = {one.name: one.leads[score] for one in found if one.name != BASELINE}
-        everything = np.concatenate([values.ravel() for values in leads.values()]) if leads else np.zeros(1)
+        by_row = {one.name: one.leads[score] for one in found if one.name != BASELINE}
+        everything = np.concatenate([values.ravel() for values in by_row.values()]) if by_row else np.zeros(1)
         thresholds = np.linspace(min(everything.min(), 0.0), max(everything.max(), 0.0), 201)
-        for name, values in leads.items():
+        for name, values in sorted(by_row.items(), key=lambda item: item[0] in named):  # the gray lines below
             share = statistics.performance_profile(values, thresholds)
-            (line,) = axis.plot(thresholds, share, color=styles[name].color, linestyle=styles[name].line, linewidth=1.4)
-            drawn.setdefault(name, line)
-        axis.axvline(0.0, color=styles[BASELINE].color, linewidth=0.8)
+            look = (
+                {"color": styles[name].color, "linestyle": styles[name].line, "linewidth": 1.6}
+                if name in named
+                else {"color": styles[BASELINE].color, "linewidth": 0.6, "alpha": 0.6}
+            )
+            (line,) = axis.plot(thresholds, share, **look)
+            drawn.setdefault(name if name in named else "other strategies", line)
+        drawn["random selection"] = axis.axvline(0.0, color=styles[BASELINE].color, linewidth=1.6)
         axis.set_xlabel(f"tau: {words},\nover random selection")
         axis.set_ylabel("share of runs with more than tau")
         axis.grid(alpha=0.25)
+    order = [name for name in (*named, "other strategies", "random selection") if name in drawn]
     figure.legend(
-        drawn.values(), map(parsing.label, drawn), loc="outside right center", frameon=False, handlelength=3.5
-    )
+        [drawn[name] for name in order], map(parsing.label, order), loc="outside right center", frameon=False,
+        handlelength=3.5,
+    )  # fmt: skip
     return figure
+
+
+MOST = 8  # colored lines of a performance profile
 
 
 def budgets(boards: Mapping[str, Setting], shared: Mapping[str, Common]) -> Any:

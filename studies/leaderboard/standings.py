@@ -14,7 +14,7 @@ from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures
 from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series
-from studies.leaderboard.settings import BASELINE, contender
+from studies.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, contender
 
 
 class Measure(NamedTuple):
@@ -155,6 +155,21 @@ def _pairs(table: Sequence[Row], rows: Mapping[str, Series], measure: str, highe
         differences = np.stack([numbers[name] - numbers[base] for name in family])
         found |= dict(zip(family, statistics.compare(differences, higher_is_better)))
     return [Pair(measure, name, against[name], found[name]) for name in names]
+
+
+LATER = ("full", f"clustered + {SERVER_OPTIMIZER}", f"fed_cbs + {SERVER_OPTIMIZER}")
+"""Rows added after the runs of the others; since then, a family has one baseline instead of two."""
+
+
+def owed_to_the_split(standings: Standings) -> list[Pair]:
+    """Return the significant comparisons that are not significant in one family of the rows before `LATER`."""
+    found = []
+    for measure in dict.fromkeys(pair.measure for pair in standings.pairs):
+        pairs = [pair for pair in standings.pairs if pair.measure == measure and pair.row not in LATER]
+        adjusted = statistics.holm([pair.found.p for pair in pairs]).adjusted
+        significant = [pair.found.verdict in (statistics.BETTER, statistics.WORSE) for pair in pairs]
+        found += [pair for pair, p, here in zip(pairs, adjusted, significant) if here and p > statistics.ALPHA]
+    return found
 
 
 def as_csv(standings: Standings) -> str:

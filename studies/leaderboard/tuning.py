@@ -194,11 +194,6 @@ def arguments(algo: str, number: int) -> dict[str, Any]:
     return {**FIXED.get(algo, {}), **({} if number == USUAL else drawn(algo)[number - 1])}
 
 
-def usual_row(algo: str) -> str:
-    """Return the leaderboard's row with the settings that the draws of a strategy start from."""
-    return next((name for name, row in settings.VARIANTS.items() if row == (algo, FIXED.get(algo))), algo)
-
-
 def numbers(algo: str) -> range:
     """Return the numbers of a strategy's draws, including the default settings; empty without draws."""
     return range(len(drawn(algo)) + 1) if drawn(algo) else range(0)

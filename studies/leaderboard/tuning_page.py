@@ -8,15 +8,16 @@ from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures, standings, tuning
-from studies.leaderboard.grids import DRAWS
+from studies.leaderboard.grids import BEST, DRAWS
 from studies.leaderboard.series import Series
 from studies.leaderboard.series import Setting as Held
 
 PREFIX = "tuned-"
 ABOUT = (
     f"Each strategy was tuned with {tuning.DRAWS} random draws of its hyperparameters and its default settings, on "
-    f"{len(tuning.TUNING_SEEDS)} other seeds. The best of them then ran on these seeds. The numbers are its accuracy "
-    "minus that of the default settings. Strategies whose default settings were best are left out."
+    f"{len(tuning.TUNING_SEEDS)} other seeds. The best of them then ran on these seeds. The table shows its accuracy "
+    "minus that of today's default settings; bold is significant. An empty cell means that the default settings were "
+    "best. `gpfl` was tuned from `scale=update`, its default at the time; part of its gain is that difference."
 )
 
 
@@ -65,29 +66,41 @@ def gains(name: str, found: Mapping[str, Held]) -> dict[str, Comparison]:
     if usual is None:
         return {}
     pairs = {
-        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[row])
+        algo: measures.last_rounds(series) - measures.last_rounds(usual.rows[algo])
         for algo, series in tuned.rows.items()
-        if (row := tuning.usual_row(algo)) in usual.rows
+        if algo in usual.rows
         and tuned.about["rows"][algo]["algo_args"]
-        != usual.about["rows"][row]["algo_args"]  # equal hyperparameters are the same runs
-        and usual.rows[row].seeds == series.seeds
-        and usual.rows[row].rounds == series.rounds
+        != usual.about["rows"][algo]["algo_args"]  # equal hyperparameters are the same runs
+        and usual.rows[algo].seeds == series.seeds
+        and usual.rows[algo].rounds == series.rounds
     }
     return dict(zip(pairs, statistics.compare(np.stack(list(pairs.values()))))) if pairs else {}
 
 
-def in_short(name: str, found: Mapping[str, Held]) -> str:
-    """Return a sentence on the gains from tuning in a setting; empty without comparisons.
+def in_short(found: Mapping[str, Held]) -> str:
+    """Return a table of the gains from tuning, one column per setting; empty without comparisons.
 
     Args:
-        name: name of a part of best draws.
         found: available parts by name.
     """
-    by_verdict: dict[str, list[str]] = {}
-    for algo, one in gains(name, found).items():
-        by_verdict.setdefault(one.verdict, []).append(f"{algo} {one.difference:+.3f}")
-    listed = "; ".join(f"{verdict}: {', '.join(algos)}" for verdict, algos in sorted(by_verdict.items()))
-    return f"{found[name].about['title']}, minus its default settings: {listed}." if listed else ""
+    columns = {
+        found[name].about["title"].removesuffix(BEST): compared
+        for name in found
+        if name.startswith(PREFIX) and not is_draws(name) and (compared := gains(name, found))
+    }
+    lines = ["| strategy | " + " | ".join(map(cell, columns)) + " |", "|---|" + "---|" * len(columns)]
+    for algo in tuning.RANGES:
+        if any(algo in compared for compared in columns.values()):
+            cells = [_gain(compared.get(algo)) for compared in columns.values()]
+            lines.append(f"| {algo} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) if columns else ""
+
+
+def _gain(found: Comparison | None) -> str:
+    if found is None:
+        return ""
+    words = f"{found.difference:+.3f}"
+    return f"**{words} {found.verdict}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
 
 
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
@@ -109,7 +122,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         mean = f"{measures.last_rounds(series).mean():.3f}"
         against = standings.difference(compared[algo], 3) if algo in compared else ""
         sent = _megabytes(series)
-        usually = _megabytes(usual.rows[tuning.usual_row(algo)]) if usual is not None and algo in compared else ""
+        usually = _megabytes(usual.rows[algo]) if usual is not None and algo in compared else ""
         lines.append(f"| {algo} | {cell(in_words(arguments))} | {before} | {mean} | {against} | {sent} | {usually} |")
     about = (
         f"Each strategy was tuned with its default settings and {tuning.DRAWS} random draws of its hyperparameters, on "
@@ -119,7 +132,7 @@ def of_best(name: str, found: Mapping[str, Held]) -> list[str]:
         "tuning seeds, chance also decides. The draws cover small spaces (`clustered`) completely and spaces of six "
         "numbers (`fedcor`, `fedgp`) hardly; gains of two strategies are not compared with each other. The choice "
         "ignores traffic: a tuned strategy may send more. If the default settings were best, nothing is compared. "
-        "The draws of `gpfl` start from `scale=update`, the default at the time, and are compared with it."
+        "The draws of `gpfl` start from `scale=update`, the default at the time; the comparison is with today's."
     )
     if drawn is not None and (gone := [algo for algo in tuning.RANGES if algo not in tuned.about["planned"]]):
         about += f" Without a row, because all draws failed or were not run: {', '.join(gone)}."

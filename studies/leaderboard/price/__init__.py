@@ -76,6 +76,9 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
     boards = {name: held for name, held in found.items() if name in SETTINGS}
     parts = ["# The price of information", INTRODUCTION]
     for title, names in list(across.groups(boards).items())[:1]:
+        chosen = {name: tables[name] for name in names}
+        seeds = min(row.seeds for table in chosen.values() for row in table.rows)
+        split = textwrap.fill(across.after_the_runs(chosen, seeds).strip(), 120)
         parts += [
             _conclusions(names, boards, tables),
             f"![lead against cost]({link}/{pictures.LEADS_BY_COST})",
@@ -83,6 +86,7 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
             f"## {title}, {len(names)} settings",
             by_bytes.table(names, boards, tables),
             READING,
+            *([split] if split else []),
         ]
     if len(parts) == 2:
         parts.append(wording.NONE)

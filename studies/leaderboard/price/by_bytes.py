@@ -1,6 +1,6 @@
 """Accuracy of all strategies at the megabytes of random selection."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
@@ -13,19 +13,24 @@ from studies.leaderboard.standings import Standings
 MEASURES = ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
 
 
-def table(names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
-    """Return the cost, the leads and the verdicts of each row over some settings, as Markdown; cheapest first.
+def table(
+    names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings], only: Collection[str] = ()
+) -> str:
+    """Return cost, leads and verdicts of each row over some settings, as Markdown; cheapest first, then by lead.
 
     Args:
         names: names of the settings.
         boards: the settings' results.
         tables: the settings' standings.
+        only: the rows, all if empty.
     """
     sent = {row: wording.times_random(row, names, boards) for row in _everywhere(names, boards)}
     lines = ["| strategy | times random's MB | lead | better / worse | lead at equal MB | better / worse |",
              "|---|---|---|---|---|---|"]  # fmt: skip
-    for one in sorted(across.of_settings({name: tables[name] for name in names}), key=lambda one: sent[one.name]):
-        if one.name == BASELINE:
+    for one in sorted(
+        across.of_settings({name: tables[name] for name in names}), key=lambda one: round(sent[one.name], 2)
+    ):
+        if one.name == BASELINE or (only and one.name not in only):
             continue
         cells = [
             f"{statistics.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
@@ -76,7 +81,7 @@ def _by_setting(names: Sequence[str], boards: Mapping[str, Held], tables: Mappin
     return [
         f"Verdicts after {rounds} rounds: significantly better ({SIGNS[statistics.BETTER]}) or worse "
         f"({SIGNS[statistics.WORSE]}) than random selection, or not significant ({NOT_SIGNIFICANT}). A sign may be "
-        f"false. {across.false_verdicts(len(names))}",
+        f"false. {across.false_verdicts({name: tables[name] for name in names})}",
         _matrix("last_rounds_accuracy", names, boards, tables),
         f"Verdicts at equal megabytes. Where a row sends more than {wording.DEAR:g} times random's megabytes, a number "
         f"shows how many of the {rounds} rounds these pay for:",

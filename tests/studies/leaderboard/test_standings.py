@@ -2,11 +2,14 @@
 
 import csv
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from studies.leaderboard import across, standings
+from fedjax_sel.statistics import Comparison
+from studies.leaderboard import across, pictures, standings
+from studies.leaderboard.settings import SETTINGS
 from tests.studies.leaderboard import made_up
 
 ROWS = {
@@ -133,6 +136,56 @@ def test_which_settings_are_looked_at_together():
     assert across.groups(["fmnist-dir"]) == {}
 
 
-def test_how_many_families_may_hold_a_false_verdict():
-    words = across.false_verdicts(8)
+def committed(name):
+    """The comparisons of a committed page, without its rows."""
+    path = Path(__file__).parents[3] / "results" / "leaderboard" / name / "pairs.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+        lines = list(csv.DictReader(file))
+    kept = standings.Row("random", {}, 10, 0.0, 0.0, 0.0)
+    pairs = [
+        standings.Pair(
+            line["measure"], line["row"], line["baseline"],
+            Comparison(*(float(line[field]) for field in Comparison._fields[:-2]), 10, line["verdict"]),
+        )
+        for line in lines
+    ]  # fmt: skip
+    return standings.Standings(None, [kept], pairs)
+
+
+def test_what_the_split_of_the_families_made_significant():
+    """Families were split after the runs; one family of all comparisons could not be significant."""
+    tables = {name: committed(name) for name in SETTINGS if not name.startswith("cifar10")}
+    owed = {name: [pair.row for pair in standings.owed_to_the_split(one)] for name, one in tables.items()}
+    assert sum(map(len, owed.values())) == 15 and all("fedyogi" in row for rows in owed.values() for row in rows)
+    words = across.false_verdicts(tables)
     assert "48 families (8 settings x 3 measures x 2 baselines)" in words and "48 x 0.05 = 2.4 families" in words
+    assert "one family of 28, no verdict would be significant (least p 0.055)" in words
+    assert "the first 25, the split made 15 more verdicts under FedYogi significant" in words
+    assert across.after_the_runs({"": table()}, 10) == ""  # nothing depends on it
+
+
+def together(count):
+    """Rows of two settings, of which each but random selection leads."""
+    leads = {score: np.full((2, 10), 0.1) for score in across.SCORES}
+    verdicts = {measure: ["better", "better"] for measure in standings.TESTED}
+    return [
+        across.Together("random", leads, verdicts),
+        *(across.Together(f"s{n}", leads, verdicts) for n in range(count)),
+    ]
+
+
+def test_profiles_color_few_lines_and_name_all():
+    figure = pictures.profiles(together(12))
+    styles = [line.get_linewidth() for line in figure.axes[0].lines]
+    assert styles.count(0.6) == 4 and len(styles) == 13
+    (legend,) = figure.legends
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == [*(f"s{n}" for n in range(8)), "other strategies", "random selection"]
+
+
+def test_the_picture_of_leads_by_cost_explains_its_markers():
+    rows = together(2)
+    figure = pictures.leads_by_cost({"panel": rows}, {"panel": {one.name: 2.0 for one in rows}})
+    (legend,) = figure.legends
+    words = " ".join(text.get_text() for text in legend.get_texts())
+    assert "filled: better in 1 or more of the 2 settings and worse in none" in words and "diamond: FedYogi" in words

@@ -47,15 +47,14 @@ def test_no_draw_has_what_has_no_effect():
         assert one.get("variant") != "size" or len(one) == 1
 
 
-def test_draws_are_compared_with_the_row_that_they_start_from():
+def test_the_best_draw_is_compared_with_todays_default():
     """The draws of GPFL start from another scale than its present default."""
-    assert tuning.usual_row("gpfl") == "gpfl scale=update" and tuning.usual_row("afl") == "afl"
     rows = {"random": made_up.level(0.5), "gpfl": made_up.level(0.6)}
     about = made_up.about(rows)
     about["rows"]["gpfl"]["algo_args"] = {"scale": "update", "rho": 2.0}
     board = {"random": rows["random"], "gpfl": made_up.level(0.3), "gpfl scale=update": made_up.level(0.55)}
     found = tuning_page.gains("tuned-x", {"tuned-x": Held(rows, about), "x": Held(board, made_up.about(board))})
-    assert found["gpfl"].difference == pytest.approx(0.05, abs=1e-3)
+    assert found["gpfl"].difference == pytest.approx(0.3, abs=1e-3)
 
 
 def test_who_keeps_the_usual_settings_is_compared_with_nobody():
@@ -67,9 +66,9 @@ def test_who_keeps_the_usual_settings_is_compared_with_nobody():
     text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]
     lines = {line.split(" | ")[0].strip("| "): line.split(" | ")[4:] for line in text.splitlines()[2:]}
     assert lines["afl"][0].startswith("**+0.100") and lines["afl"][1:] == ["80", "60 |"]
-    short = tuning_page.in_short("tuned-x", {"tuned-x": Held(rows, about), "x": usual})
-    assert short == "Made up, minus its default settings: better: afl +0.100."
-    assert tuning_page.in_short("tuned-x", {"tuned-x": usual, "x": usual}) == ""
+    short = tuning_page.in_short({"tuned-x": Held(rows, about), "x": usual})
+    assert short.splitlines() == ["| strategy | Made up |", "|---|---|", "| afl | **+0.100 better** |"]
+    assert tuning_page.in_short({"tuned-x": usual, "x": usual}) == ""
     assert lines["pow_d"] == ["", "40", " |"] and lines["random"] == ["", "40", " |"]
     del usual.rows["afl"], usual.about["rows"]["afl"]  # not run with the usual settings, or not yet
     text = tuning_page.of_best("tuned-x", {"tuned-x": Held(rows, about), "x": usual})[-1]

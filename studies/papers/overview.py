@@ -215,5 +215,5 @@ def _total(entries: Mapping[str, Entry], results: Path) -> str:
             distinct.setdefault((row["setting"], what, row["paper"], ours), row["verdict"])
     return (
         f"The pages of whole entries have {rows} rows with a verdict, which are {len(distinct)} distinct comparisons, "
-        f"because figures share runs: {_counted(distinct.values())}."
+        f"because figures share runs. Among these: {_counted(distinct.values())}."
     )

@@ -14,10 +14,10 @@ from studies.papers.published import Numbers
 
 LATE = 0.9  # beyond this fraction of our rounds, a paper's mean is not comparable if some of our seeds do not arrive
 ARRIVAL = (
-    "All of the paper's seeds reach the target where it gives a number. If some of ours do not, the number differs if "
-    "our seeds alone would give it with a probability of at most 5 %, and is inconclusive otherwise. (Until the first "
-    "runs were judged, it differed if one seed did not reach the target.) It is not comparable if it exceeds "
-    f"{100 * LATE:.4g} % of the rounds run, or if the run is shorter than planned."
+    "All of the paper's seeds reach the target where it gives a number. If some of ours do not, our seeds alone "
+    "decide. The number differs if they would give it with a probability of at most 5 %, and is inconclusive "
+    "otherwise. (Until the first runs were judged, it differed if one seed did not reach the target.) It is not "
+    f"comparable if it exceeds {100 * LATE:.4g} % of the rounds run, or if the run is shorter than planned."
 )
 
 

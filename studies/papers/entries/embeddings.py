@@ -60,7 +60,7 @@ def _judge(row: str, results: Results, scale: Scale) -> Page:
                 tables.interval(float(found.mean()) - by_chance, low - by_chance, high - by_chance, 2), verdict)
         )  # fmt: skip
         pictures[f"{cell.column}.png"] = _figure(embeddings[0], labels[0])
-    return Page(rows, ["The pictures are those of the first seed.", *about(results)] if results else (), pictures)
+    return Page(rows, ["The pictures show the first seed.", *about(results)] if results else (), pictures)
 
 
 def _figure(embeddings: np.ndarray, labels: np.ndarray) -> Any:

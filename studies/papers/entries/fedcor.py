@@ -50,11 +50,11 @@ TABLE = (
     f"Means are compared by Welch's interval. {verdicts.NUMBERS} {tables.ARRIVAL} An N/A agrees if some seed of ours "
     "does not reach the target either, in all planned rounds, and is inconclusive if all do. "
     f"{tables.restriction(*_ROUNDS)} The text claims a range, over the settings, of the speed-up over "
-    "power-of-choice. In a setting it agrees if the whole 95 % interval of the ratio of mean rounds lies within the "
-    "range, differs if it lies outside, and is inconclusive otherwise. A seed that never reaches the target counts "
-    "all rounds. (This was added after the first runs; at first, an overlap agreed.) The orders concern the rounds "
-    "to the target, the paper's own strategy before each baseline, with all rounds for a seed that never reaches it. "
-    f"{verdicts.ORDER}"
+    "power-of-choice. The number is the ratio of mean rounds in a setting. It agrees if its whole 95 % interval lies "
+    "within the range, differs if it lies outside, and is inconclusive otherwise. A seed that never reaches the "
+    "target counts all rounds. (This was added after the first runs; at first, an overlap agreed.) The orders concern "
+    "the rounds to the target, the paper's own strategy before each baseline, with all rounds for a seed that never "
+    f"reaches it. {verdicts.ORDER}"
 )
 SMOOTH = (
     "A curve is smoother if the mean absolute change of its test accuracy between rounds is smaller. The orders are "
@@ -63,7 +63,7 @@ SMOOTH = (
     "family of two."
 )
 MOST_OF_ALL = (
-    f'{CURVES} {SMOOTH} (Smoothness and "most of all under 1SPC" were added after the last run of 500 rounds; pages '
+    f'{CURVES} {SMOOTH} (Smoothness and "most of all under 1SPC" were added after the last run of 500 rounds. Pages '
     "without these rows are older. results/leaderboard/papers_curves.csv has them for the leaderboard's curves of 150 "
     "rounds, where the server holds 5 % of the data.) The loss is not judged: the picture shows it."
 )

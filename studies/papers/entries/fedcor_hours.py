@@ -7,8 +7,8 @@ from studies.papers.page import Page, Row
 
 RULE = (
     "Times on different machines and with different programs cannot be compared. The table shows the paper's hours, "
-    "on hardware of 2016, and ours: the time of all seeds divided by their number, on a machine that may have done "
-    "other work."
+    "on hardware of 2016, and ours. Ours are the time of all seeds divided by their number, on a machine that may "
+    "have done other work."
 )
 
 

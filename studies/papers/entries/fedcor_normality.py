@@ -32,11 +32,12 @@ def rule(components: int) -> str:
     return (
         f"In the last round of the warm-up, {loss_changes.COHORTS} random cohorts are drawn. Each client trains once, "
         f"and a cohort's model is the mean of its clients' models. For the clients' loss changes, the {which} {stand} "
-        "against the Gaussian with the same mean and deviation. The fit is good if no probability is wrong by much: "
-        "reproduced if the 95 % interval over seeds of the largest difference of the distribution functions lies "
-        f"below {FITS}, contradicted if it lies above. Exact normality is a stricter claim: contradicted if the "
-        "Anderson-Darling test (null distribution by simulation) rejects any component after Holm's correction over "
-        "the components and seeds of a setting; else reproduced, within the power of this number of cohorts."
+        "against the Gaussian with the same mean and deviation. The fit is good if no probability is wrong by much. "
+        "The number is the largest difference of the distribution functions: reproduced if its 95 % interval over "
+        f"seeds lies below {FITS}, contradicted if it lies above. Exact normality is a stricter claim, tested by "
+        "Anderson-Darling with a simulated null distribution. It is contradicted if the test rejects any component "
+        "after Holm's correction over the components and seeds of a setting. Otherwise it is reproduced, within the "
+        "power of this number of cohorts."
     )
 
 
@@ -67,8 +68,8 @@ def _judge(components: int, results: Results, scale: Scale) -> Page:
         return Page(rows)
     by_chance = _by_chance(loss_changes.cohorts(scale))
     notes = [
-        "The pictures are those of the first seed; the red line is the Gaussian. Of as many exactly Gaussian samples "
-        f"the greatest difference is {by_chance:.3f} on average."
+        "The pictures show the first seed; the red line is the Gaussian. With the same number of exactly Gaussian "
+        f"samples, the greatest difference is {by_chance:.3f} on average."
     ]
     return Page(rows, notes, pictures, {"components.csv": "\n".join(lines) + "\n"})
 

@@ -16,12 +16,12 @@ PROBLEMS, CLIENTS, SELECTED, DIMENSION, ROUNDS, LOCAL_STEPS, SAMPLES, EVERY = 10
 FALLS, STANDS = -0.8, -0.2  # log-log slopes: close to 1/t at or below the first, nearly constant at or above the second
 RULE = (
     f"The test uses {PROBLEMS} federations of {CLIENTS} quadratics. Each round trains the {SELECTED} clients with the "
-    f"largest covariance with the global loss, for {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). Every {EVERY} "
-    f"rounds, the covariance is estimated from the changes that {SAMPLES} random cohorts cause. The numbers are "
-    "slopes of log |w - w*|^2 over log t in the last tenfold of the rounds; 1/t is a slope of -1. Here w* is the "
-    "optimum of all clients (the conclusion), or the optimum of the next cohort (the distance that Theorem 1 bounds, "
-    "Eq. 64 and 96; added after the first run). Reproduced if the 95 % interval of the mean slope lies below "
-    f"{FALLS:g}; contradicted if it lies above {STANDS:g}, nearly constant."
+    f"largest covariance with the global loss. They make {LOCAL_STEPS} steps of size 2 / (mu (t + 8 L / mu)). Every "
+    f"{EVERY} rounds, the covariance is estimated from the changes that {SAMPLES} random cohorts cause. The numbers "
+    "are slopes of log |w - w*|^2 over log t in the last tenfold of the rounds; 1/t is a slope of -1. Here w* is the "
+    "optimum of all clients (the conclusion), or the optimum of the next cohort. The latter is the distance that "
+    "Theorem 1 bounds, Eq. 64 and 96; it was added after the first run. Reproduced if the 95 % interval of the mean "
+    f"slope lies below {FALLS:g}; contradicted if it lies above {STANDS:g}, nearly constant."
 )
 NOTE = (
     "The theorem bounds the distance to the optimum of the selected clients. Corollary 3 concludes that the model "
@@ -214,11 +214,11 @@ NUMBERS = look_up("fedcor", "paper", "fmnist")
 UNCORRELATED, OVERLAP = 0.1, 0.5
 COHORTS = (
     "The rule concerns FedCor's cohort in the first round after the warm-up, when all alpha are one, and the "
-    'covariance used there. "Nearly zero correlations" is reproduced if the 95 % interval over seeds of the mean '
-    f"absolute correlation of the cohort's pairs lies below {UNCORRELATED:g}, and contradicted if it lies above. The "
-    'proxy selects the K clients with the largest sum_i p_i Sigma_ik (Eq. 59) under the same covariance. "It '
-    "approximates FedCor\" is reproduced if the 95 % interval of the share of FedCor's cohort in the proxy's lies "
-    f"above {OVERLAP:g}, and contradicted if it lies below."
+    'covariance used there. "Nearly zero correlations" concerns the mean absolute correlation of the cohort\'s '
+    f"pairs. It is reproduced if the 95 % interval over seeds lies below {UNCORRELATED:g}, and contradicted if it "
+    "lies above. The proxy selects the K clients with the largest sum_i p_i Sigma_ik (Eq. 59) under the same "
+    "covariance. \"It approximates FedCor\" concerns the share of FedCor's cohort in the proxy's. It is reproduced if "
+    f"the 95 % interval lies above {OVERLAP:g}, and contradicted if it lies below."
 )
 _RUNS = {
     Cell(column, "fedcor"): configuration(column, "fedcor").replace(rounds=NUMBERS.warmup + 1)

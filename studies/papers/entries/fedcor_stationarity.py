@@ -25,10 +25,11 @@ THROUGHOUT = (
     "otherwise."
 )
 MOSTLY = (
-    f'{ABOUT} "More than 0.9 in most cases" concerns the share of pairs above 0.9 in each seed. It agrees if the 95 % '
-    "interval of the mean share over seeds (Student's) lies above one half, differs if it lies below, and is "
-    "inconclusive if it contains one half. The first rule compared the share itself with one half. The second, under "
-    "which two labels agreed, treated all pairs as independent, but pairs of one seed resemble each other."
+    f'{ABOUT} "More than 0.9 in most cases" concerns the share of pairs above 0.9 in each seed. The number is the '
+    "mean share over seeds, with Student's 95 % interval. It agrees if the interval lies above one half, differs if "
+    "it lies below, and is inconclusive if it contains one half. The first rule compared the share itself with one "
+    "half. The second, under which two labels agreed, treated all pairs as independent, but pairs of one seed "
+    "resemble each other."
 )
 
 
@@ -150,8 +151,8 @@ def _page(rows: list[Row], found: Mapping[str, Similarities], results: Results) 
         for place, round in enumerate(one.rounds)
     ]
     note = (
-        "Two halves of one round's cohorts differ by chance alone, with half as many samples: no covariance that is "
-        "estimated so can be closer to another than that by much."
+        "Two halves of one round's cohorts differ by chance alone, with half the samples. No covariance that is "
+        "estimated so can be much closer to another."
     )
     return Page(rows, [note], {"cosines.png": _figure(found)}, {"cosines.csv": "\n".join(lines) + "\n"})
 

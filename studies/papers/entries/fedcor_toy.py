@@ -12,11 +12,11 @@ from studies.papers.page import Page, Row
 GAMES, CLIENTS, STEP, SAMPLES = 200, 12, 2.0, 200
 ALMOST = 0.9
 ABOUT = (
-    "The paper gives no numbers of its toy. Here it is played many times with points of our own: clients are points of "
-    "two clouds on either side of a line, of which three lie close together on the wrong side, so that the two largest "
-    "losses are often alike: that choosing them fails is what the toy is made to show. A selection is judged by the "
-    'loss of all clients after one step of training on the pair. "Ind" takes the two largest losses, "Cor" greedy '
-    'picks under the covariance of the loss changes that random pairs cause, "Opt" the best pair of all.'
+    "The paper gives no numbers of its toy. Here it is played many times with points of our own: clients are points "
+    "of two clouds on either side of a line. Three of them lie close together on the wrong side, so that the two "
+    "largest losses are often alike. The toy is made to show that choosing them fails. A selection is judged by the "
+    'loss of all clients after one step of training on the pair. "Ind" takes the two largest losses, and "Opt" the '
+    'best pair of all. "Cor" makes greedy picks under the covariance of the loss changes that random pairs cause.'
 )
 
 
@@ -132,11 +132,11 @@ def _figure(rng: np.random.Generator) -> Any:
 
 RULE = (
     f"The rule uses {GAMES} draws of our own points, because the paper's are not published. \"The two largest losses "
-    'fail to reduce the global loss" holds by construction if the 95 % interval of its mean change lies above zero, '
-    'because our points were drawn accordingly, and is contradicted if it lies below. "The correlated pair leaves a '
-    'lower loss" is an order of paired differences. "It is almost the lowest" is reproduced if the 95 % interval '
-    f"of its mean reduction, divided by that of the best pair, lies above {ALMOST}. Otherwise it is not reproduced, "
-    "because the paper's points may differ. Here the first rules were: reproduced if the median share left of "
-    "random selection's gap is below a quarter; then the mean of these shares, contradicted if below."
+    'fail to reduce the global loss" holds by construction if the 95 % interval of its mean change lies above zero: '
+    'our points were drawn accordingly. It is contradicted if the interval lies below. "The correlated pair leaves a '
+    'lower loss" is an order of paired differences. "It is almost the lowest" concerns its mean reduction, divided by '
+    f"that of the best pair. It is reproduced if the 95 % interval lies above {ALMOST}. Otherwise it is not "
+    "reproduced, because the paper's points may differ. The first rule was: reproduced if the median share left of "
+    "random selection's gap is below a quarter. The second used the mean of these shares, contradicted if below."
 )
 ENTRIES = (Entry("fedcor/fig1", RULE, {}, _judge, "seconds"),)

@@ -20,11 +20,11 @@ MEASURES: dict[str, Callable[[Result], np.ndarray]] = {
     "has an accuracy over all rounds": tables.mean_accuracy,
 }
 _CLOSE = (
-    'Accuracies are means of the last ten rounds (the end of a run) and of all rounds (its speed). "Hardly '
-    "changes\" is reproduced if the 95 % interval of the paired difference from the main comparison's value lies "
+    'Accuracies are means of the last ten rounds (the end of a run) and of all rounds (its speed). "Hardly changes" '
+    "concerns the paired difference from the main comparison's value. It is reproduced if the 95 % interval lies "
     f"within {MARGIN} of zero, and contradicted if it lies entirely outside. An interval that crosses the margin is "
-    'inconclusive if it contains zero; else the difference is not shown to be smaller than the margin. "Above '
-    'random selection" is an order, one claim per accuracy.'
+    'inconclusive if it contains zero; else the difference is not shown to be smaller than the margin. "Above random '
+    'selection" is an order, one claim per accuracy.'
 )
 _FREQUENCY = (
     "Reproduced if the standard deviation over clients of the selection counts is smaller with each coefficient than "

@@ -82,7 +82,7 @@ def _figure(steps: list[Any]) -> Any:
 
 
 RULE = (
-    "Reproduced if the three selected clients are in three different thirds of the clients, and the expected overall "
-    "loss change decreases with each of them. The computation has no randomness."
+    "Reproduced if the three selected clients are in three different thirds of the clients, and each decreases the "
+    "expected overall loss change. The computation has no randomness."
 )
 ENTRIES = (Entry("fedgp/fig1", RULE, {}, _judge, "seconds"),)

@@ -46,20 +46,20 @@ EARLY = (
     "the compared runs may stop. "
 )
 ROUNDS_TO = (
-    f"{EARLY}For {PAPERS}, the paper gives the round in which the mean over its {PAPER_SEEDS} seeds is at {_AIM}. The "
-    "interval is the middle 95 % of the differences of two bootstrap means over our seeds, of as many draws as our "
-    f"seeds and of {PAPER_SEEDS} draws, widened by Student's t. It allows for the rounds between measurements. A draw "
-    "that never reaches the target counts all rounds run; if the run stopped early and this matters, the number is "
-    "inconclusive. It is not comparable if our mean never reaches the target and the paper's number exceeds "
-    f"{100 * tables.LATE:.4g} % of the rounds run, or if the run is shorter than planned. Fewer than "
-    f"{verdicts.FEWEST} seeds have no verdict. (Until two seeds were judged, the mean of the seeds' rounds was "
-    f"compared instead, which is another quantity; FedSAE's differed, the others agreed.) {verdicts.NUMBERS} "
-    f"{tables.restriction(ROUNDS)} The orders of {PAPERS} concern the rounds in which each seed reaches {_AIM}, with "
-    "all rounds for a seed that never does, and the megabytes (10^6 bytes) sent until then, both directions, with "
-    "the profiles. (The abstract claims a smaller communication overhead; added after the runs of two seeds.) In all "
-    "settings, the orders concern accuracy over the rounds, FL-DP3S above each other strategy, and FL-DP3S's lead "
-    "over random selection under each skewness above that under the next lower one, a family per data set. "
-    f"{verdicts.ORDER}"
+    f"{EARLY}For {PAPERS}, the paper gives the round in which the mean over its {PAPER_SEEDS} seeds is at {_AIM}. Two "
+    f"bootstrap means over our seeds are subtracted: one has one draw per seed, the other {PAPER_SEEDS} draws. The "
+    "interval is the middle 95 % of the differences, widened by Student's t. It allows for the rounds between "
+    "measurements. A draw that never reaches the target counts all rounds run; if the run stopped early and this "
+    "matters, the number is inconclusive. A number is not comparable if the run is shorter than planned. The same "
+    f"holds if our mean never reaches the target and the paper's number exceeds {100 * tables.LATE:.4g} % of the "
+    f"rounds run. Fewer than {verdicts.FEWEST} seeds have no verdict. (Until two seeds were judged, the mean of the "
+    f"seeds' rounds was compared instead, another quantity. FedSAE's differed, the others agreed.) {verdicts.NUMBERS} "
+    f"{tables.restriction(ROUNDS)} The orders of {PAPERS} concern the rounds in which each seed reaches {_AIM}, and "
+    "the megabytes (10^6 bytes) sent until then. A seed that never does counts all rounds. Megabytes cover both "
+    "directions and the profiles. (The abstract claims a smaller communication overhead; added after the runs of two "
+    "seeds.) In all settings, the orders concern accuracy over the rounds: FL-DP3S above each other strategy. "
+    "FL-DP3S's lead over random selection under each skewness must be above that under the next lower one, a family "
+    f"per data set. {verdicts.ORDER}"
 )
 LOWER = (
     f'{EARLY}The orders concern the mean distance over these rounds, FL-DP3S below each other strategy. "Lower '
@@ -75,14 +75,14 @@ PROFILES = (
 CALIBRATION = (
     "The paper does not state the clients' training. Here it follows Eq. 3-5 with E = 1: one step with all examples, "
     f"no momentum. The learning rate was chosen with random selection alone, on seeds {TRIAL_SEEDS[0]} and "
-    f"{TRIAL_SEEDS[1]}: of the rates tried, the one whose mean accuracy reaches {_AIM} nearest to the paper's round. "
-    f"It was then fixed for all strategies and other seeds. {ROUNDS_TO}"
+    f"{TRIAL_SEEDS[1]}. Of the rates tried, it is the one whose mean accuracy reaches {_AIM} nearest to the paper's "
+    f"round. It was then fixed for all strategies and other seeds. {ROUNDS_TO}"
 )
 INITIAL = (
-    f"{EARLY}Two numbers are compared over the four initializations: the rounds to {_AIM}, with all rounds for a seed "
-    "that never reaches it, and the accuracy over the rounds. The test is Friedman's, with two or more seeds as "
+    f"{EARLY}Two numbers are compared over the four initializations: the rounds to {_AIM}, and the accuracy over the "
+    f"rounds. A seed that never reaches {_AIM} counts all rounds. The test is Friedman's, with two or more seeds as "
     "blocks. A strategy's range is that of its four means. Reproduced if random selection's initializations differ "
-    f"significantly (p < {LEVEL:g}) and FL-DP3S's range is smaller; contradicted if FL-DP3S's differ significantly "
+    f"significantly (p < {LEVEL:g}) and FL-DP3S's range is smaller. Contradicted if FL-DP3S's differ significantly "
     "and its range is larger; else inconclusive."
 )
 

@@ -52,7 +52,8 @@ def _judge_profiles(results: Results, scale: Scale) -> Page:
         apart = np.linalg.norm(profiles[one] - profiles[two], axis=2).mean(axis=1)
         share = apart / ((within[one] + within[two]) / 2)
         low, high = map(float, statistics.mean_interval(share))
-        words = f"{tables.mean_and_sd(share, 2)} ({low:.2f} to {high:.2f}) of what clients differ, {apart.mean():.2f}"
+        words = f"{tables.mean_and_sd(share, 2)} ({low:.2f} to {high:.2f})"
+        words += f" times the mean distance between clients, {apart.mean():.2f}"
         rows.append(
             Row(COLUMN, f"how much a client's profile differs between {one} and {two}", "significantly", words,
                 len(share), "", verdicts.of_bound(low, high, len(share), STRONGLY))
@@ -80,7 +81,7 @@ def _judge_kernels(results: Results, scale: Scale) -> Page:
                 verdicts.of_bound(low, high, len(found), ALIKE))
         )  # fmt: skip
     pictures = {"kernels.png": _figure(kernels, "client", "similarity, seed 0")} if kernels else {}
-    return Page(rows, ["The pictures are those of the first seed."] if kernels else (), pictures)
+    return Page(rows, ["The pictures show the first seed."] if kernels else (), pictures)
 
 
 def _correlation(one: np.ndarray, two: np.ndarray) -> float:

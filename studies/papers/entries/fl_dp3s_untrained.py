@@ -32,8 +32,8 @@ FITS, LEVEL, MOST = 0.05, 0.05, 0.1
 FOLDER = "untrained"
 COLUMNS = ("mnist", "fmnist")
 LOWER = (
-    f"No client trains. Random selection and FL-DP3S do not depend on the training, so their cohorts of {ROUNDS} "
-    "rounds follow from the seed and from the profiles of the initial model, and equal those of complete runs. "
+    f"No client trains. Random selection and FL-DP3S do not depend on the training. Their cohorts of {ROUNDS} rounds "
+    "follow from the seed and from the profiles of the initial model, and equal the cohorts of complete runs. "
     "Clustered sampling and FedSAE depend on it and are in fl_dp3s/fig2. The orders compare the mean GEMD of all "
     "rounds, FL-DP3S below random selection under each skewness. A family is one data set and skewness. "
     f"{verdicts.ORDER}"
@@ -41,11 +41,11 @@ LOWER = (
 GAUSSIAN = (
     "At the initial model, the outputs of each unit of the first dense layer are compared, for each of the first "
     f"{CLIENTS} clients (one label each), with the Gaussian of the same mean and deviation. The fit is good if no "
-    "probability is wrong by much: reproduced if the 95 % interval over seeds of the largest difference of the "
-    f"distribution functions, averaged over clients and units, lies below {FITS:g}; contradicted if it lies above. "
-    f"Exact normality is a stricter claim. At its level of {100 * LEVEL:.0f} %, the Anderson-Darling test (null "
-    f"distribution by simulation) rejects {100 * LEVEL:.0f} % of Gaussian outputs. Reproduced if the 95 % interval "
-    f"over seeds of the rejected share lies below {100 * MOST:.0f} %; contradicted if it lies above."
+    "probability is wrong by much. The number is the largest difference of the distribution functions, averaged over "
+    f"clients and units. Reproduced if its 95 % interval over seeds lies below {FITS:g}; contradicted if it lies "
+    f"above. Exact normality is a stricter claim. At its level of {100 * LEVEL:.0f} %, the Anderson-Darling test "
+    f"(null distribution by simulation) rejects {100 * LEVEL:.0f} % of Gaussian outputs. Reproduced if the 95 % "
+    f"interval over seeds of the rejected share lies below {100 * MOST:.0f} %; contradicted if it lies above."
 )
 
 

@@ -41,18 +41,18 @@ TABLE = (
     f"{verdicts.NUMBERS} The orders concern the last ten rounds' accuracy, GPFL above each baseline. They are judged "
     "twice: with all strategies as GPFL's authors ran them, and with all as published and GPFL in the coherent "
     f'reading. The second is our question, not a claim of the paper. The claim excludes {WITHOUT}. "GPFL fluctuates '
-    'least" is an order of the largest deviation of the last ten rounds from their mean (added after the first '
-    "runs). FedCor's numbers under cifar10-dir at 15 and 50 % are copies of those under 2SPC, and not comparable. "
-    'The text\'s gains over the best baseline, by its mean over seeds, are numbers, too. "No more than 4 %" between '
-    "GPFL's last ten rounds and their mean agrees if the whole 95 % interval of the mean over seeds lies below it, "
-    "differs if it lies above, and is inconclusive otherwise. To look for a cause, GPFL and random selection without "
-    "dropout were added after the other runs. Whether GPFL's numbers agree with the table then, and whether GPFL is "
-    "above random selection, are not claims. Such rows have an empty cell for the paper, are called better or worse, "
-    f"and are not counted in the overview. {verdicts.ORDER}"
+    'least" is an order of the largest deviation of the last ten rounds from their mean (added after the first runs). '
+    "FedCor's numbers under cifar10-dir at 15 and 50 % are copies of those under 2SPC, and not comparable. The text's "
+    'gains over the best baseline, by its mean over seeds, are numbers, too. "No more than 4 %" concerns the '
+    "deviation of GPFL's last ten rounds from their mean, on average over seeds. It agrees if the whole 95 % interval "
+    "lies below 4 %, differs if it lies above, and is inconclusive otherwise. To look for a cause, GPFL and random "
+    "selection without dropout were added after the other runs. Whether GPFL's numbers agree with the table then, and "
+    "whether GPFL is above random selection, are not claims. Such rows have an empty cell for the paper, are called "
+    f"better or worse, and are not counted in the overview. {verdicts.ORDER}"
 )
 BY_WRITER = (
     f"{CURVES} By writer, the baselines are as published and GPFL is in the coherent reading, on LEAF's files "
-    f"({gpfl_writers.LEAF}) or on a stand-in ({gpfl_writers.STAND_IN}), whose orders are not comparable."
+    f"({gpfl_writers.LEAF}) or on a stand-in ({gpfl_writers.STAND_IN}). Orders on the stand-in are not comparable."
 )
 
 
@@ -134,11 +134,10 @@ def who(others: str = "") -> str:
     """
     beside = f"The others are {others}. The coherent reading is that of docs/strategies/gpfl.md. " if others else ""
     return (
-        "Rows with the names of the table are the strategies as GPFL's authors ran them: their power-of-choice trains "
-        "its candidates first, with d = 10, which is all of the cohort under 1SPC, so that it is random selection "
-        f"there; under Dir updates are averaged by samples. {beside}What their FedCor does with a client's own slice "
-        "of the test set, on which it measures losses there, is not repeated: here it measures them on the client's "
-        "training data."
+        "Rows with the names of the table are the strategies as GPFL's authors ran them. Their power-of-choice trains "
+        "its candidates first, with d = 10. Under 1SPC, that is the whole cohort, so it is random selection there. "
+        f"Under Dir, updates are averaged by samples. {beside}Their FedCor measures losses on a client's own slice of "
+        "the test set. Here it measures them on the client's training data."
     )
 
 

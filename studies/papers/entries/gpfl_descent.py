@@ -85,8 +85,8 @@ def _judge(results: Results, scale: Scale) -> Page:
                 Row("a quadratic", f"{name}: {what} than plain descent", paper, words, 0, "", verdict if paper else "")
             )
     note = (
-        "What has no verdict is what the drawing leaves out: with each at its best numbers the way in y is as long "
-        "with momentum as without, and at half the step size plain descent does not oscillate at all."
+        "The drawing leaves out what has no verdict. With the best numbers of each, the path in y is as long with "
+        "momentum as without. At half the step size, plain descent does not oscillate at all."
     )
     return Page(rows, [note], {"descent.png": _figure()})
 
@@ -127,7 +127,7 @@ def _judge_bound(results: Results, scale: Scale) -> Page:
         Row(f"1 <= n_i <= t <= {MOST_ROUNDS}", "largest denominator", "", f"{below.max():.3g}", 0, "", ""),
     ]  # fmt: skip
     note = (
-        "t^(1 / n_i) is at most t for n_i >= 1, and so less than t + 1: the denominator 1 - (t + 1) t^(-1 / n_i) is "
+        "t^(1 / n_i) is at most t for n_i >= 1, and so less than t + 1. The denominator 1 - (t + 1) t^(-1 / n_i) is "
         "negative for every t and n_i, and the bound is below zero. A regret is not. The proof needs delta = (t + 1) "
         "exp(-tau / 2) below one, which holds nowhere."
     )

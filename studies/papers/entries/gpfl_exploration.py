@@ -29,12 +29,11 @@ RELEASED_LOGS: dict[str, float] = {
 RULE = (
     "All accuracies are means of the last ten rounds, in the coherent reading and in that of the released code. The "
     f'text claims that the best constant (by its mean over seeds) ends "nearly 10 %" above {NONE}, because accuracy '
-    "still rises after 500 rounds, and that exploration does not help in the first 500. Here there are 500 rounds, "
-    "as in the released logs. So this gain and the order of the constants have no verdict (at first they had one), "
-    f"unless all runs have at least {LONG:,} rounds. "
-    f"The orders judged are {BEST_SLOPE} above each other slope, and above each constant. The released code's logs "
-    f"have one seed, so the interval is the prediction interval of one of our seeds. {verdicts.NUMBERS} "
-    f"{verdicts.ORDER}"
+    "still rises after 500 rounds. It also claims that exploration does not help in the first 500. Here there are 500 "
+    "rounds, as in the released logs. So this gain and the order of the constants have no verdict (at first they had "
+    f"one), unless all runs have at least {LONG:,} rounds. The orders judged are {BEST_SLOPE} above each other slope, "
+    "and above each constant. The released code's logs have one seed, so the interval is the prediction interval of "
+    f"one of our seeds. {verdicts.NUMBERS} {verdicts.ORDER}"
 )
 
 

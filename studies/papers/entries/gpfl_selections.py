@@ -18,19 +18,19 @@ ROUGHLY = 0.25  # relative tolerance of "about" and "nearly"
 _ROWS_OF_GPFL = ("gpfl", COHERENT, PRINTED)  # all start with a sweep over the clients
 _NEAR = f"within {100 * ROUGHLY:g} % of the number, differ if it lies outside, and are inconclusive otherwise"
 COVERED = (
-    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies '
-    f'below 50. "Nearly 100" and "about 200" agree if the whole interval lies {_NEAR}. A seed that never selects '
-    "all clients counts all rounds. The orders are GPFL before random selection and power-of-choice, a family per "
-    "reading of GPFL, and FedCor after all others. All readings of GPFL start with a sweep over the clients, so its "
-    "results hold by construction: within 50, and each order with GPFL that would be reproduced. Eq. 8 as printed "
-    f"was added after the first runs. {verdicts.ORDER}"
+    '"Within 50" agrees if the 95 % interval of the mean round in which the last client is first selected lies below '
+    f'50. "Nearly 100" and "about 200" agree if the whole interval lies {_NEAR}. A seed that never selects all '
+    "clients counts all rounds. The orders are GPFL before random selection and power-of-choice, a family per reading "
+    "of GPFL, and FedCor after all others. All readings of GPFL start with a sweep over the clients. So its results "
+    "hold by construction: within 50, and each order with GPFL that would be reproduced. Eq. 8 as printed was added "
+    f"after the first runs. {verdicts.ORDER}"
 )
 TAILS = (
-    f'"About 500", "about 120" and the peaks agree if the whole 95 % interval of the mean over seeds lies {_NEAR} '
-    "(so since the first runs were judged). They concern the selections of the most selected client, and the peak of "
-    'the smoothed histogram of selections: its position and its number of clients. "An average around 20" is not '
-    "judged (at first it was), because this mean follows from the numbers of clients and rounds, which would have to "
-    "be others. Eq. 8 as printed was added at the same time."
+    '"About 500", "about 120" and the peaks have 95 % intervals of means over seeds. They agree if the whole interval '
+    f"lies {_NEAR} (so since the first runs were judged). They concern the selections of the most selected client, "
+    'and the peak of the smoothed histogram of selections: its position and its number of clients. "An average around '
+    '20" is not judged (at first it was). This mean follows from the numbers of clients and rounds, which would have '
+    "to be others. Eq. 8 as printed was added at the same time."
 )
 _RUNS = {
     **{Cell(SELECTIONS, row): as_they_ran(SELECTIONS, it) for row, it in AS_THEY_RAN.items()},

@@ -12,10 +12,10 @@ from studies.papers.published import Numbers
 
 RULE = (
     "CIFAR-10's mean agrees if it equals the samples divided by the clients of the same table. FEMNIST's column "
-    "describes LEAF's files, which Table II does not use. With these files (--columns femnist --data-dir DIR, where "
-    "DIR/femnist holds LEAF's train and test), a number agrees if it rounds to the printed one; without them it is "
-    "not comparable. Writers' sizes are those of the training files, divided by their share of all samples. The "
-    "stand-in (--columns writers) has no verdict."
+    "describes LEAF's files, which Table II does not use. The flags --columns femnist --data-dir DIR give these "
+    "files: DIR/femnist holds LEAF's train and test. Then a number agrees if it rounds to the printed one; without "
+    "them it is not comparable. Writers' sizes come from the training files, divided by their share of all samples. "
+    "The stand-in (--columns writers) has no verdict."
 )
 WHERE = "not at hand: LEAF's files are the user's own (--columns femnist --data-dir DIR counts them)"
 _DIGITS = {"clients": 0, "samples": 0, "mean samples a client": 2, "deviation of samples a client": 2}

@@ -16,16 +16,16 @@ TIMINGS = 5  # runs of each strategy in each setting, one seed each
 ORDER = (("random", "gpfl"), ("gpfl", "pow_d"), ("pow_d", "fedcor"))
 LEAST = 0.1
 RULE = (
-    "Only the order is judged: random selection before GPFL before power-of-choice before FedCor, in seconds of a "
-    f'run of one seed without compilation. "Slightly" and "by far" are not judged. Each strategy runs {TIMINGS} times '
-    "in each setting, and the median counts (before the last runs: one run). Reproduced if the order holds in all "
-    f"three settings by more than {100 * LEAST:g} % of the longer time; contradicted if the opposite does; else "
-    "inconclusive. Times on a busy machine are not comparable. Power-of-choice, as its authors ran it, "
-    "selects by its candidates' training. The selected ones need not train again, but do here. So its time lies "
-    "between the measured time and that minus the time of random selection's run, and its orders are judged only if "
-    'both ends agree. (Added after a first page, where "before FedCor" was contradicted and "GPFL before it" '
-    "reproduced.) Each round is a chunk, so all rounds but the first count. On the first page, the first ten did not "
-    "count, in which FedCor measures most."
+    "Only the order is judged: random selection before GPFL before power-of-choice before FedCor, in seconds of a run "
+    f'of one seed without compilation. "Slightly" and "by far" are not judged. Each strategy runs {TIMINGS} times in '
+    "each setting, and the median counts (before the last runs: one run). Reproduced if the order holds in all three "
+    f"settings by more than {100 * LEAST:g} % of the longer time; contradicted if the opposite does; else "
+    "inconclusive. Times on a busy machine are not comparable. Power-of-choice, as its authors ran it, selects by its "
+    "candidates' training. The selected ones need not train again, but do here. So its time lies between the measured "
+    "time and that minus the time of random selection's run. Its orders are judged only if both ends agree. (Added "
+    'after a first page, where "before FedCor" was contradicted and "GPFL before it" reproduced.) Each round is a '
+    "chunk, so all rounds but the first count. On the first page, the first ten did not count, in which FedCor "
+    "measures most."
 )
 TWICE = "pow_d"  # selected candidates train twice
 

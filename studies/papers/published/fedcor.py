@@ -103,9 +103,9 @@ ENTRIES = (
         },
         reading=(
             "The text's 20 and 40 local iterations are read as the released code's 3 and 5 passes over 80 % of a "
-            "client's data (24 and 40 steps) with its dropout of 0.5, whose weak model explains the targets of "
-            "62 to 69 %, and d = 2NC as d = 2K, because C as a count would ask for more "
-            "candidates than there are clients."
+            "client's data (24 and 40 steps). Its dropout of 0.5 is used too: the weak model explains the targets of "
+            "62 to 69 %. d = 2NC is read as d = 2K, because C as a count would ask for more candidates than there are "
+            "clients."
         ),
     ),
     Published(
@@ -129,8 +129,8 @@ ENTRIES = (
             f"{task}.{name}": s for task, of in (("fmnist", FMNIST), ("cifar10", CIFAR10)) for name, s in of.items()
         },
         reading=(
-            "Length and optimizer of the centralised runs are not given, so the federated runs' local optimizer is "
-            "taken for a hundred passes, of which the best counts; the network has the released code's dropout of 0.5."
+            "Length and optimizer of the centralised runs are not given. The federated runs' local optimizer is used "
+            "for a hundred passes, of which the best counts. The network has the released code's dropout of 0.5."
         ),
     ),
     Published(
@@ -159,7 +159,7 @@ ENTRIES = (
         source=PICTURE,
         settings={"num_selected": Stated(2, ("The task is to select two clients",))},
         reading=(
-            "Neither the points nor the loss are given, so points of two classes are drawn, a few of them alike and "
+            "Neither the points nor the loss are given. Points of two classes are drawn, a few of them alike and "
             "badly fitted, as in the picture."
         ),
     ),
@@ -190,7 +190,7 @@ ENTRIES = (
         ),
         settings={**TASKS, **BETWEEN},
         reading=(
-            f"{SQUARE_ROOT}, and these bounds are judged apart from fig9's weaker 0.9, which the appendix gives for "
+            f"{SQUARE_ROOT}. The bounds are judged separately from fig9's weaker 0.9, which the appendix gives for "
             f"the same measurement. {AS_IN_TABLE1}"
         ),
     ),
@@ -225,8 +225,8 @@ ENTRIES = (
             ),
         },
         reading=(
-            "On CIFAR-10 the annealing of an interval of 50 is 0.97 here and 0.9 in the main comparison; each study "
-            f"keeps the value that its own section gives. {AS_IN_TABLE1}"
+            "On CIFAR-10, the annealing of an interval of 50 is 0.97 here and 0.9 in the main comparison. Each study "
+            f"keeps the value of its own section. {AS_IN_TABLE1}"
         ),
     ),
     Published(
@@ -276,8 +276,7 @@ ENTRIES = (
         ),
         settings={**TASKS, **BETWEEN},
         reading=(
-            f'{SQUARE_ROOT}, and the paper\'s "most cases" is taken as more than half of the adjacent pairs. '
-            f"{AS_IN_TABLE1}"
+            f'{SQUARE_ROOT}. The paper\'s "most cases" is taken as more than half of the adjacent pairs. {AS_IN_TABLE1}'
         ),
     ),
     Published(
@@ -318,9 +317,9 @@ ENTRIES = (
         claim="On smooth, strongly convex clients the proxy strategy converges to the optimum at the rate O(1/t).",
         source="theorem",
         reading=(
-            "The theorem is about the proxy (the clients with the largest covariance with the global loss) and not "
-            "about FedCor, so quadratics with the proxy alone can bear it out. It bounds the distance to the optimum "
-            "of the selected clients, and concludes convergence to the optimum of all clients. Both are measured."
+            "The theorem concerns the proxy (the clients with the largest covariance with the global loss) and not "
+            "FedCor. Quadratics with the proxy alone can test it. It bounds the distance to the optimum of the "
+            "selected clients, and concludes convergence to the optimum of all clients. Both are measured."
         ),
     ),
     Published(

@@ -82,8 +82,8 @@ APPENDIX_BETAS = {
     ),
 }
 UNION_OF_BETAS = (
-    "Section 5.4 has 0.5, 0.75, 0.9 and 0.9, 0.95, 0.99 where appendix D.1 has 0.95, 0.75, 0.5 and 0.97, 0.95, 0.9 for "
-    "what it calls the same study, which cannot be resolved, so the union of the lists is run."
+    "Section 5.4 has 0.5, 0.75, 0.9 and 0.9, 0.95, 0.99. Appendix D.1 has 0.95, 0.75, 0.5 and 0.97, 0.95, 0.9 for the "
+    "same study. The union of the lists is run."
 )
 SAMPLES = {"samples": Stated(1000, ("We uniformly sample 1000 different client selections",))}
 BETWEEN = {
@@ -91,8 +91,8 @@ BETWEEN = {
     "interval": Stated({"fmnist": 10, "cifar10": 50}, (r"\Delta t=10 for FMNIST and", r"\Delta t=50 for CIFAR-10")),
 }
 SQUARE_ROOT = (
-    "Eq. 151 as printed is not a cosine, for its value depends on the scale of the covariances; the square root of the "
-    "denominator is put back"
+    "Eq. 151 as printed is not a cosine, because its value depends on the scale of the covariances. The square root "
+    "of the denominator is added"
 )
 AS_IN_TABLE1 = (
     "Local training is read as in table1, with the released code's dropout of 0.5 on 80 % of a client's data."

@@ -156,11 +156,11 @@ ENTRIES = (
             **BASELINES,
         },
         reading=(
-            "Local training is that of FedCor's released code, whose passes are these: with a dropout of 0.5 on 80 % "
-            "of a client's data, of which FedGP's text says nothing. The upper end 2.3 of the abstract's range is "
-            "AFL's 218.6 over 94.8 and not the latest strategy's, so each ratio is taken against power-of-choice from "
-            "the table (1.3 to 2.0 and 1.2 to 1.4), and d = 2NC is read with C as the fraction, d = 2K, because the "
-            "count would ask for more candidates than there are clients."
+            "Local training is that of FedCor's released code, with a dropout of 0.5 on 80 % of a client's data. "
+            "FedGP's text does not mention either. The upper end 2.3 of the abstract's range is AFL's 218.6 over 94.8 "
+            "and not the latest strategy's. So each ratio is taken against power-of-choice from the table (1.3 to 2.0 "
+            "and 1.2 to 1.4). d = 2NC is read with C as the fraction, d = 2K, because the count would ask for more "
+            "candidates than there are clients."
         ),
     ),
     Published(
@@ -176,8 +176,8 @@ ENTRIES = (
             ),
         },
         reading=(
-            "The exponent is read with a minus sign, exp(-(i - j)^2 / 25), without which it is no covariance, and with "
-            "the caption's 25 and not the 50 of a demonstration in the released code."
+            "The exponent is read with a minus sign, exp(-(i - j)^2 / 25), because it is no covariance otherwise. The "
+            "25 is the caption's; a demonstration in the released code has 50."
         ),
     ),
     Published(

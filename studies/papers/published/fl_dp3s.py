@@ -26,8 +26,8 @@ EVERY_SKEWNESS = {
 }
 
 ASSUMED = (
-    "widths, optimizer, batches and local passes are not given and are taken from flsim, whose skewness protocol the "
-    "paper credits (5 passes, batches of 10, SGD 0.01 with momentum 0.5)"
+    "Widths, optimizer, batches and local passes are not given. They are taken from flsim, whose skewness protocol "
+    "the paper credits (5 passes, batches of 10, SGD 0.01 with momentum 0.5)"
 )
 
 ROUNDS = Numbers(
@@ -56,8 +56,9 @@ ENTRIES = (
             "target_accuracy": Stated(0.9, ("to achieve an accuracy of 90% on MNIST",)),
         },
         reading=(
-            f"Accuracy is that of the training set, as the text says; {ASSUMED}; and FedSAE's 259 rounds are compared "
-            "with its softmax and with its greedy form, for the mild softmax can hardly be twice as slow as random."
+            f"Accuracy is that of the training set, as the text says. {ASSUMED}. FedSAE's 259 rounds are compared "
+            "with its softmax and with its greedy form, because the mild softmax can hardly be twice as slow as "
+            "random."
         ),
     ),
     Published(
@@ -128,7 +129,7 @@ ENTRIES = (
         claim="FL-DP3S learns about as fast under every initialization, whereas FedAvg depends on it strongly.",
         source=PICTURE,
         settings={**SETTINGS, "skewness": Stated("1", (r"on MNIST with $\xi = 1$ in Fig. 6",))},
-        reading=f"The settings are fig1's, as the text says; {ASSUMED}.",
+        reading=f"The settings are fig1's, as the text says. {ASSUMED}.",
     ),
     Published(
         id="fl_dp3s/gemd",

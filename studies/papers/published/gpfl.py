@@ -241,8 +241,8 @@ EXPLORATION = Numbers(
 )
 
 FIVE_A_ROUND = (
-    "The setting is not named; K = 5 of 100 clients and 500 rounds (2SPC) are taken, because random selection then "
-    "needs about 100 rounds to see everyone and selects a client 25 times"
+    "The setting is not named. K = 5 of 100 clients and 500 rounds (2SPC) are taken: random selection then needs "
+    "about 100 rounds to see all clients, and selects a client 25 times"
 )
 
 ENTRIES = (
@@ -253,8 +253,8 @@ ENTRIES = (
         source="table",
         numbers=(STATISTICS, IN_THE_TEXT),
         reading=(
-            "The FEMINST column describes LEAF's FEMNIST by writer, which Table II does not use, and the 946.8 samples "
-            "a client of CIFAR-10 contradict 60,000 samples among 100 clients and are ignored."
+            "The FEMINST column describes LEAF's FEMNIST by writer, which Table II does not use. CIFAR-10's 946.8 "
+            "samples per client contradict 60,000 samples among 100 clients and are ignored."
         ),
     ),
     Published(
@@ -268,12 +268,12 @@ ENTRIES = (
             "averaged_rounds": Stated(10, ("the average test accuracy achieved during the last 10 rounds",)),
         },
         reading=(
-            "The FEMINST columns are read as Fashion-MNIST with 100 clients, FedCor's MLP with its dropout (section V "
-            'has two hidden layers of 64 and 30 units for it, and section VI "a CNN network on both datasets"), and '
-            "one run a cell, because the released logs hold the table's values (single rounds at 15 and 50 %, the mean "
-            "of the last 11 at 100 %); the ± is then no deviation over seeds, FedCor's CIFAR-10 values under Dir at 15 "
-            "and 50 % are copies of 2SPC's and are not judged, and the text's 4 % is contradicted by the table's own "
-            "0.05."
+            "The FEMINST columns are read as Fashion-MNIST with 100 clients, because the released logs hold the "
+            "table's values. The model is FedCor's MLP with its dropout: section V has two hidden layers of 64 and 30 "
+            'units, section VI "a CNN network on both datasets". Each cell is one run: single rounds at 15 and 50 %, '
+            "the mean of the last 11 at 100 %. So the ± is not a deviation over seeds. FedCor's CIFAR-10 values under "
+            "Dir at 15 and 50 % are copies of 2SPC's and are not judged. The table's own 0.05 contradicts the text's "
+            "4 %."
         ),
     ),
     Published(
@@ -298,7 +298,7 @@ ENTRIES = (
         source="text",
         numbers=(COVERAGE,),
         settings=TASKS,
-        reading=f"{FIVE_A_ROUND}, whereas of 3,550 clients no strategy could see all within 50 rounds.",
+        reading=f"{FIVE_A_ROUND}. Of 3,550 clients, no strategy could see all within 50 rounds.",
     ),
     Published(
         id="gpfl/fig5",
@@ -308,8 +308,8 @@ ENTRIES = (
         numbers=(TAILS, PEAKS, CENTRE),
         settings=TASKS,
         reading=(
-            f"{FIVE_A_ROUND}; Eq. 8 is taken in three readings, the released code's (a sign), with the loss's sign "
-            "corrected, and as printed, because the text says nothing of which one gave a tail of 500."
+            f"{FIVE_A_ROUND}. Eq. 8 has three readings: the released code's (a sign), with the loss's sign corrected, "
+            "and as printed. The text does not say which one gave a tail of 500."
         ),
     ),
     Published(
@@ -332,9 +332,9 @@ ENTRIES = (
             "plateau": Stated(500, ("In the first 500 rounds, not using EE mechanism yields good results",)),
         },
         reading=(
-            "These runs are longer than table2's 500 rounds and the constants of alpha are not given, so the released "
-            "logs' study is taken (2SPC on Fashion-MNIST, alpha 0, 0.1, 2 and 5), and LEAF's FEMNIST where a user has "
-            "it."
+            "These runs are longer than table2's 500 rounds, and the constants of alpha are not given. So the "
+            "released logs' study is taken (2SPC on Fashion-MNIST, alpha 0, 0.1, 2 and 5), and LEAF's FEMNIST if a "
+            "user has it."
         ),
     ),
     Published(
@@ -343,8 +343,8 @@ ENTRIES = (
         claim="The expected regret is at most t exp(-tau / 2) / (1 - (t + 1) exp(-tau / 2)), tau = 2 ln n / n_i.",
         source="theorem",
         reading=(
-            "n is not defined; it is read as the round t, as in the upper confidence bound that the paper cites, so "
-            "that exp(-tau/2) is t^(-1/n_i)."
+            "n is not defined. It is read as the round t, as in the upper confidence bound that the paper cites. Then "
+            "exp(-tau/2) is t^(-1/n_i)."
         ),
     ),
 )

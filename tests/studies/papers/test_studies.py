@@ -114,7 +114,7 @@ def test_profiles_and_kernels(monkeypatch):
         made[name] = clients + 0.01 * rng.normal(size=clients.shape)
     rows = ENTRIES["fl_dp3s/fig4"].judge({}, Scale()).rows
     assert {row.verdict for row in rows} == {verdicts.CONTRADICTED}
-    assert all(" of what clients differ, 0.0" in row.ours for row in rows)
+    assert all(" times the mean distance between clients, 0.0" in row.ours for row in rows)
     for row in ENTRIES["fl_dp3s/fig5"].judge({}, Scale()).rows:
         assert row.verdict == (verdicts.CONTRADICTED if "xavier-normal" in row.what else verdicts.REPRODUCED)
 

@@ -198,7 +198,7 @@ def test_rules_that_were_changed_after_a_run_say_so():
     for name in ("fedcor/table1", "gpfl/fig1", "gpfl/fig5"):
         rule = ENTRIES[name].rule
         assert re.search(r"([uU]ntil the first runs? (was|were)|so since the first runs were) judged", rule)
-    assert "before the last runs" in ENTRIES["gpfl/fig6"].rule and "the first rules were" in ENTRIES["fedcor/fig1"].rule
+    assert "before the last runs" in ENTRIES["gpfl/fig6"].rule and "The first rule was" in ENTRIES["fedcor/fig1"].rule
     assert "at first they had one" in ENTRIES["gpfl/fig7"].rule and "at first it was" in ENTRIES["gpfl/fig5"].rule
     assert "Until two seeds were judged" in ENTRIES["fl_dp3s/fig1"].rule
     assert "added after the first run" in ENTRIES["fedcor/appendix_b"].rule

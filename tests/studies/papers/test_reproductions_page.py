@@ -125,7 +125,7 @@ def test_a_comparison_that_several_figures_share_is_counted_once(tmp_path):
     page.write(papers / "fig8", [], Page([*variants, row("beta=0.5 ends above random", 1, verdict="inconclusive")]))
     text = overview.markdown(ENTRIES, tmp_path, "results")
     assert "6 rows with a verdict, which are 4 distinct comparisons" in text
-    assert "share runs: 3 reproduced, 1 inconclusive." in text
+    assert "share runs. Among these: 3 reproduced, 1 inconclusive." in text
 
 
 def test_looks_stand_beside_what_the_whole_entry_found(tmp_path):

@@ -99,7 +99,7 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
         files = {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture}
         _save(out / "seconds", files, any(name.startswith(clock.PREFIX) for name in changed))
     if found:
-        _save(out, _summary(found, tables), not changed.isdisjoint(settings.SETTINGS))
+        _save(out, _summary(found, tables, out), not changed.isdisjoint(settings.SETTINGS))
     return list(found)
 
 
@@ -199,7 +199,7 @@ def _about(about: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings]) -> Files:
+def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings], out: Path) -> Files:
     files: Files = {}
     boards = {name: held for name, held in found.items() if name in settings.SETTINGS}
     groups = across.groups(boards)
@@ -215,15 +215,16 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files[pictures.LEADS_BY_COST] = partial(
             pictures.leads_by_cost, {title: rows for title, (_, rows) in panels.items()}, costs
         )
-    if first := next(iter(together), None):
+    first, rows = next(iter(together.items()), ("", []))
+    if leading := [one for one in rows if across.ahead(one) and one.name != settings.BASELINE]:
         names = groups[first]
-        leading = [one.name for one in together[first] if across.ahead(one) and one.name != settings.BASELINE]
-        rounds, best = tables[names[0]].shared.rounds, _best(together[first], names, boards)
+        rounds, best = tables[names[0]].shared.rounds, _best(leading, names, boards)
         again = settings.Contender(settings.BASELINE, settings.SERVER_OPTIMIZER).name
         page += [ANSWER.format(best=best, rounds=rounds, settings=len(names))]
-        page.append(price.by_bytes.table(names, boards, tables, [*leading, again]))
+        page.append(price.by_bytes.table(names, boards, tables, [*(one.name for one in leading), again]))
         page.append(f"![lead against cost]({pictures.LEADS_BY_COST})")
-    page += [_words(found)]
+    gains = tuning_page.in_short(found)
+    page.append(_words(found, bool(gains)))
     if boards:
         page += ["## The settings", _list(boards, tables), f"[Terms]({METHOD}#terms) explains target and MB."]
     if boards and (missing := [one.title for name, one in settings.SETTINGS.items() if name not in boards]):
@@ -258,17 +259,16 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         page.append(
             f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
         )
-    if gains := tuning_page.in_short(found):
+    if gains:
         page += ["## What tuning is worth", tuning_page.ABOUT, gains]
-    page += ["## More", _more(found)]
+    page += ["## More", _more(found, out)]
     if rows := _papers_curves(boards):
         files["papers_curves.csv"] = as_csv(rows)
     return {**files, METHOD: "\n\n".join(method) + "\n", "README.md": "\n\n".join(page) + "\n"}
 
 
-def _best(rows: list[across.Together], names: list[str], boards: Mapping[str, series.Setting]) -> str:
+def _best(leading: list[across.Together], names: list[str], boards: Mapping[str, series.Setting]) -> str:
     """Return a sentence on the largest leads: for random selection's megabytes, also under FedAvg, and for more."""
-    leading = [one for one in rows if across.ahead(one) and one.name != settings.BASELINE]
     sent = {one.name: price.wording.times_random(one.name, names, boards) for one in leading}
 
     def lead(one: across.Together) -> str:
@@ -280,16 +280,17 @@ def _best(rows: list[across.Together], names: list[str], boards: Mapping[str, se
     parts = [f"For about random selection's traffic, {lead(cheap[0])} leads in test accuracy"] if cheap else []
     parts += [f"under FedAvg, {lead(fedavg[0])}"] if fedavg and fedavg[0] is not cheap[0] else []
     parts += [f"for {sent[dear[0].name]:.3g} times the traffic, {lead(dear[0])}"] if dear else []
-    return f"**{'; '.join(parts)}.**" if parts else "**No strategy leads.**"
+    return f"**{'; '.join(parts)}.**"
 
 
-def _more(found: Mapping[str, series.Setting]) -> str:
+def _more(found: Mapping[str, series.Setting], out: Path) -> str:
     """Return links to the other pages, those of one study in one line."""
-    lines = [
-        f"* [How the leaderboard is made]({METHOD}): each strategy's settings, terms, families of tests, each data set",
-        "* [Accuracy by setting](accuracy.md), with findings",
-        "* [The price of information](price.md): all tables",
-    ]
+    lines = [f"* [How the leaderboard is made]({METHOD}): each strategy's settings, terms, families of tests"]
+    beside = {
+        "accuracy.md": "Accuracy by setting, with findings",
+        price.DETAILS: "The price of information: all tables",
+    }
+    lines += [f"* [{words}]({page})" for page, words in beside.items() if (out / page).exists()]
     if any(name.startswith(clock.PREFIX) for name in found):
         lines.append("* [Which leads survive slow devices](seconds/README.md)")
     studies: dict[str, list[str]] = {}
@@ -332,21 +333,26 @@ def _too_few(table: Standings) -> bool:
     return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 
-def _words(found: Mapping[str, series.Setting]) -> str:
-    config = settings.SETTINGS["fmnist-2spc"].config
-    training = config.training
+def _words(found: Mapping[str, series.Setting], tuned: bool) -> str:
+    of = next((one for name, one in settings.SETTINGS.items() if name in found), settings.SETTINGS["fmnist-2spc"])
+    config, training, dropout = of.config, of.config.training, of.config.model.model_dropout
+    if of.task == "fmnist":
+        code = f"""the dropout, the hold-out, the normalization by MNIST's constants, and the
+  {training.local_epochs} epochs (24 steps; the paper states 20). That MNIST has the same setting is our choice."""
+    else:
+        code = f"""the hold-out and the {training.local_epochs} epochs."""
     parts = [
-        f"""## The setting is FedCor's, and hard
+        f"""## The setting is FedCor's{", and hard" if dropout else ""}
 
 * **Data**: {config.partition.num_clients} clients. A round has 10 of them with one label per client and under skewness
   0.8, else 5. Each client holds out {100 * config.data.holdout:g} % of its data, on which it reports losses. The server
   keeps {100 * settings.SERVER_VALIDATION:g} % of the images in all runs, because GPFL needs them.
-* **Training**: an MLP with a dropout of {config.model.model_dropout:g}. Clients train {training.local_epochs} epochs
-  with learning rate {training.learning_rate:g} and batches of {training.batch_size}. All updates have equal weight.
-* **From FedCor's code, not from its paper**: the dropout, the hold-out, the normalization by MNIST's constants, and the
-  {training.local_epochs} epochs (24 steps; the paper states 20). That MNIST has the same setting is our choice.
+* **Training**: model `{config.model.model}`{f" with a dropout of {dropout:g}" if dropout else ""}. Clients train
+  {training.local_epochs} epochs with learning rate {training.learning_rate:g} and batches of {training.batch_size}. All
+  updates have equal weight.
+* **From FedCor's code, not from its paper**: {code}
 * **Paired**: all strategies have equal partitions, initial weights and random streams per seed.
-* **Not tuned**: see [tuning](#what-tuning-is-worth), and [each strategy's own settings]({METHOD}).
+* **Not tuned**: see [each strategy's own settings]({METHOD}){", and [tuning](#what-tuning-is-worth)" if tuned else ""}.
 * **Server optimizer**: {settings.WHY_NOT_ALL}"""
     ]
     if handicap := _without_dropout(found):

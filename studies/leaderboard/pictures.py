@@ -246,7 +246,7 @@ def _curve(series: Series, over: str) -> Curve:
 def profiles(found: Sequence[Together]) -> Any:
     """Draw the share of runs whose lead over random selection exceeds tau, for every tau.
 
-    The rows with the largest leads have colors, at most `MOST`; the others are gray.
+    At most `MOST` rows have colors, those ahead of random selection if there are any; the others are gray.
 
     Args:
         found: results of the rows in all settings, best first.
@@ -257,7 +257,8 @@ def profiles(found: Sequence[Together]) -> Any:
     axes = figure.subplots(1, len(SCORES))
     drawn: dict[str, Any] = {}
     styles = styles_of([*ALGOS, *(one.name for one in found)])
-    named = [one.name for one in found if one.name != BASELINE and ahead(one)][:MOST]
+    others = [one for one in found if one.name != BASELINE]
+    named = [one.name for one in [one for one in others if ahead(one)] or others][:MOST]
     for axis, (score, words) in zip(axes, SCORES.items()):
         by_row = {one.name: one.leads[score] for one in found if one.name != BASELINE}
         everything = np.concatenate([values.ravel() for values in by_row.values()]) if by_row else np.zeros(1)

@@ -603,7 +603,7 @@ def test_names_that_are_no_dict():
         ({"task": own_task(measures=(tasks.Measure("a", right),) * 2)}, "invalid names of measures \\(a, a\\); give"),
         ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: right(p, t).mean()),))}, "measure 'a' returns"),
         ({"task": own_task(measures=(tasks.Measure("a", lambda p, t: p.missing),))}, "measure 'a' failed on"),
-        ({"model": models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: (x,))}, "complaint failed on the"),
+        ({"model": models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: (x,))}, "complaint failed on"),
         ({"model": models.from_functions(lambda key: {}, lambda w, x: x)}, "functions has no parameters, so there is"),
         ({"model": models.from_functions(lambda key: {}, lambda w, x: w["b"])}, r"cannot process inputs .* \(KeyErr"),
         ({"model": Wide()}, r"model Wide: cannot process inputs of shape \(6,\) \(ValueError: not enough values"),

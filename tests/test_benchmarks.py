@@ -261,7 +261,7 @@ def test_the_page_of_the_eleven_strategies_shows_what_the_command_prints(papers)
 def test_rounds_per_second_measures_what_its_results_hold(rivals, monkeypatch):
     rounds, script = rivals("rounds"), rivals("rounds_per_second")
     real = rounds.setting
-    monkeypatch.setattr(rounds, "setting", lambda *given: real(*given, **rivals("accelerator.speed").TINY))
+    monkeypatch.setattr(rounds, "setting", lambda *given: real(*given, **rivals("on_accelerator.speed").TINY))
     case = {"preset": "fedcor/fmnist-2spc", "seeds": 2, "evaluate": True}
     case |= {"chunks": 3, "algo": "random", "precision": "float32"}
     measured = script.run_case(**case)
@@ -314,6 +314,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 32 --out OUT",  # of which 30 before a checkpoint
     "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
     "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
+    "benchmarks/hics_entropies.py": "--rounds 1 --seeds 1 --out OUT",
     "benchmarks/pools.py": f"{TINY} --num-clients 20 --pools 12 --rounds 2 --out OUT",
     "benchmarks/profile_round.py": f"{FAST} --chunk 1 --out OUT",
     "benchmarks/rivals/run.py": "--settings fmnist_mlp --rivals torch_loop --repeats 1 --rounds 10 --together 2 "

@@ -41,9 +41,8 @@ def run(seeds: int, rounds: int, available: float, observe_all: bool = False) ->
     """Run FedCor on the quickstart."""
     strategy = strategies.make("fedcor")
     observe = strategy.observe
-    assert observe is not None
     if observe_all:
-        strategy = strategy._replace(observe=lambda state, info, round, _: observe(state, info, round, None))
+        strategy = strategy._replace(observe=lambda state, now: observe(state, now._replace(available=None)))
     config = fedjax_sel.preset("quickstart").replace(seeds=seeds, rounds=rounds, available=available)
     return fedjax_sel.run(Experiment.of(config, algo=strategy))
 

@@ -24,8 +24,8 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [path for path in (str(ROOT / "benchmarks"), str(ROOT)) if path not in sys.path]
 
 import reports  # noqa: E402
-from accelerator import agreement, children, convolving, papers, resume, selecting, speed, variants  # noqa: E402
-from accelerator.day import Day, Part, Record  # noqa: E402
+from on_accelerator import agreement, children, convolving, papers, resume, selecting, speed, variants  # noqa: E402
+from on_accelerator.day import Day, Part, Record  # noqa: E402
 
 LOOK_LIMIT = 120.0  # seconds for the first process to find the devices
 SMALL_FLAGS = ("--xla_backend_optimization_level=0",)  # compilation would dominate tiny cases
@@ -35,11 +35,11 @@ def main() -> int:
     begun = time.monotonic()
     arguments = parse()
     if arguments.child:
-        from accelerator import child
+        from on_accelerator import child
 
         return child.main(*arguments.child)
     try:
-        look = {"": children.Child("accelerator.machine:look")}
+        look = {"": children.Child("on_accelerator.machine:look")}
         ((_, found),) = children.run(look, (), LOOK_LIMIT, LOOK_LIMIT)
     except children.ChildError as error:
         print(f"error: no device found: {error}", file=sys.stderr)

@@ -42,7 +42,7 @@ def main() -> None:
             "--rounds, --budget: the first round only compiles; give at least two rounds and a positive budget"
         )
 
-    from accelerator import machine
+    from on_accelerator import machine
 
     found = next(machine.look(0.0))
     kept = ("platform", "devices", "python", "versions")

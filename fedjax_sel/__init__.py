@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
     "Result", "Selector", "UserError", "__version__", "availability_table", "load", "per_client", "preset", "run",
-    "run_comparison", "run_reproduction",
+    "run_comparison",
 ]  # fmt: skip
 
 
@@ -134,11 +134,6 @@ def run_comparison(
     if found.stopped:
         terminal.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found
-
-
-def run_reproduction(*_: Any, **__: Any) -> None:
-    """Raise a UserError that points to the reproductions, which moved to the source repository."""
-    raise UserError("run_reproduction moved to the source repository; clone it, and run python -m studies reproduce")
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":

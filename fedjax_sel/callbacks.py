@@ -4,7 +4,7 @@ import contextlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import numpy as np
@@ -14,6 +14,13 @@ from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
 
 BEST_WEIGHTS = "best.npz"
+
+
+class Known(NamedTuple):
+    """What the server knows between two rounds; leaves [seeds, ...] in host memory."""
+
+    state: Any  # the strategy's state
+    info: Any  # the bought facts, e.g. `info.profile.value`
 
 
 class Callback(Protocol):
@@ -38,15 +45,14 @@ class Callback(Protocol):
         Return a true value to end the run after the chunk that is being computed. As after Ctrl-C, it can be resumed.
         """
 
-    def snapshot(self, rounds: int, known: Any) -> None:
+    def snapshot(self, rounds: int, known: Known) -> None:
         """Process the strategy's state and information; called before the first chunk and after each one.
 
         If a callback has this method, they are copied from the devices for each call.
 
         Args:
             rounds: number of completed rounds.
-            known: the strategy's state `known.state` and the information it has acquired, `known.info`, e.g.
-                `known.info.profile.value`; in host memory, leading axis [seeds].
+            known: the strategy's state and its facts.
         """
 
     def weights(self, rounds: int, weights: Any) -> Any:
@@ -160,7 +166,7 @@ class Snapshots:
         self.states: list[Any] = []
         self.facts: list[Any] = []
 
-    def snapshot(self, rounds: int, known: Any) -> None:
+    def snapshot(self, rounds: int, known: Known) -> None:
         """Append a snapshot if the last one is at least `every` rounds old."""
         if not self.rounds or rounds - self.rounds[-1] >= self._every:
             self.rounds.append(rounds)

@@ -182,7 +182,7 @@ def last_measured(values: ArrayLike) -> np.ndarray:
 def undefined_clients(values: ArrayLike) -> Any:
     """Count the clients with a value that is NaN or infinite: values [..., N] to [...]."""
     xp: Any = jnp if isinstance(values, jax.Array) else np
-    return (~xp.isfinite(xp.asarray(values))).sum(axis=-1)
+    return (~xp.isfinite(xp.asarray(values, xp.float32))).sum(axis=-1)
 
 
 def worst_decile(values: jax.Array) -> jax.Array:

@@ -53,11 +53,6 @@ class Law(NamedTuple):
     draw: Callable[[np.random.Generator, Clients], Timing]
     jitter: float = 0.0  # standard deviation of the logarithm of a client's factor in a round
 
-    @property
-    def has_content(self) -> bool:
-        """Whether the speeds come from a file, from values or from a plug-in, not from the law's parameters."""
-        return self.name not in ("lognormal", "tiers")
-
 
 By = Literal["none", "label", "size"]
 
@@ -288,9 +283,12 @@ def _float32(values: Any) -> np.ndarray:
 def _timing(*parts: Any, source: str = "--timing") -> Timing:
     """Return float32 speeds [N]; reject values that are not finite and positive."""
     try:
+        if any(map(np.ma.is_masked, parts)):
+            raise ValueError("a number is masked")
         arrays = [*map(_float32, parts)]
-        if arrays[0].ndim != 1:
-            raise ValueError(f"{Timing._fields[0]} has the shape {list(arrays[0].shape)}, and not [clients]")
+        for name, array in zip(Timing._fields, arrays):
+            if array.ndim > 1 or (array.ndim == 0 and name == Timing._fields[0]):
+                raise ValueError(f"{name} has the shape {list(array.shape)}, and not [clients]")
         timing = Timing(*(np.broadcast_to(array, arrays[0].shape) for array in arrays))
     except ValueError as error:
         why = "its arrays have different lengths" if "broadcast" in str(error) else error

@@ -68,37 +68,28 @@ import fedjax_sel
 # ## Write it
 #
 # A strategy consists of a few pure functions and a declaration of the facts that it *buys*. This one buys the `label_histogram` of
-# all clients before the first round. The simulator stores it in a table, `info.label_histogram.value`, `[N, C]`. In each round
+# all clients before the first round. The simulator stores it in a table, `now.info.label_histogram.value`, `[N, C]`. In each round
 # the strategy draws a pool of clients uniformly. It then builds the cohort greedily from the pool: each step adds the client
 # that brings the pooled labels nearest to the labels of all clients.
 
 # %%
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Request, Selection, Static, Strategy, at_start
-
-
-class State(NamedTuple):
-    num_selected: Static  # K, which stays a plain integer under jit
+from fedjax_sel.strategies import ALL, NEVER, Now, Request, Selection, Strategy, at_start
 
 
 def balanced_labels(*, pool: int = 30) -> Strategy:
     if pool < 1:
         raise UserError(f"balanced_labels: pool={pool} is below 1; give a size such as 30")
 
-    def init(key: jax.Array, env: Env) -> State:
-        return State(Static(env.num_selected))
-
-    def select(key, state: State, info, round, available) -> Selection:
-        counts, age = info.label_histogram  # [N, C], [N]
+    def select(key, state, now: Now) -> Selection:
+        counts, age = now.info.label_histogram  # [N, C], [N]
         counts = jnp.where((age < NEVER)[:, None], counts, 1.0)  # a client that never answered: one example per label
         wanted = counts.sum(axis=0) / counts.sum()  # label shares of all clients
-        num_clients, k = counts.shape[0], state.num_selected.value
+        num_clients, k, available = now.env.num_clients, now.env.num_selected, now.available
         key_pool, key_picks = jax.random.split(key)
         drawn = sampling.uniform_without_replacement(key_pool, num_clients, min(max(pool, k), num_clients), available)
         in_pool = jnp.zeros((num_clients,), bool).at[drawn].set(True)
@@ -116,7 +107,7 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
         _, ids = jax.lax.scan(pick, none_yet, jax.random.split(key_picks, k))
         return Selection.of(ids, available)
 
-    return Strategy("balanced_labels", init, select, requests=(Request("label_histogram", ALL, at_start()),))
+    return Strategy("balanced_labels", select, requests=(Request("label_histogram", ALL, at_start()),))
 
 
 # %% [markdown]
@@ -125,7 +116,7 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
 # * `select` is traced by JAX once: no `if` on arrays, no growing lists. It then runs inside the compiled rounds, for all seeds
 #   at once.
 # * All randomness comes from `key`, which differs in every round and seed.
-# * `available` is None if all clients are available, else bool `[N]`. If too few are available, the mask marks the unused places.
+# * `now.available` is None if all clients are available, else bool `[N]`. If too few are available, the mask marks the unused places.
 # * A strategy trains, evaluates and averages nothing. The simulator does this in the same way for every strategy.
 
 # %% [markdown]
@@ -149,9 +140,9 @@ print(report)
 
 # %%
 def careless() -> Strategy:
-    def select(key, state, info, round, available) -> Selection:
-        evenness = -jnp.abs(info.label_histogram.value / 10 - 1).sum(axis=1)
-        k = state.num_selected.value
+    def select(key, state, now: Now) -> Selection:
+        evenness = -jnp.abs(now.info.label_histogram.value / 10 - 1).sum(axis=1)
+        k = now.env.num_selected
         ids = jax.lax.top_k(evenness, k)[1]
         return Selection(ids, None, jnp.ones((k,), bool))
 

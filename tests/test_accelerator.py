@@ -37,7 +37,7 @@ def hangs(seconds):
     time.sleep(600)
 
 def some_fail(seconds, guess):
-    from accelerator.child import each
+    from on_accelerator.child import each
 
     def measure(divisor):
         return {"quotient": 1 / divisor}
@@ -49,10 +49,10 @@ def some_fail(seconds, guess):
 
 @pytest.fixture
 def accelerator(monkeypatch):
-    """The modules of benchmarks/accelerator, which import each other by name."""
+    """The modules of benchmarks/on_accelerator, which import each other by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     before = set(sys.modules)
-    yield lambda name: importlib.import_module(f"accelerator.{name}")
+    yield lambda name: importlib.import_module(f"on_accelerator.{name}")
     for name in set(sys.modules) - before:
         if str(FOLDER) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
@@ -176,7 +176,7 @@ DAY_THAT_HANGS = """
 import sys, time
 sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
-from accelerator import children, day
+from on_accelerator import children, day
 case = day.Case("one", 1.0, day.alone(children.Child("fakes:hangs", {}, {"PYTHONPATH": sys.argv[2]})))
 part = day.Part("part", "", [case], str)
 day.Day([part], 100.0, Path(sys.argv[2]) / "out.json", {}, begun=time.monotonic(), start=0.1).run()
@@ -206,7 +206,7 @@ def test_a_paper_is_reproduced_beside_the_file(tmp_path):
 ENDED = """
 import sys, threading, time
 sys.path[:0] = sys.argv[1:2]
-from accelerator import papers
+from on_accelerator import papers
 from studies.papers import command as reproduce
 papers.SECONDS_TO_SAVE = 0.0
 reproduce.main = lambda arguments: time.sleep(60)

@@ -1,5 +1,6 @@
 """The conformance kit: it lets good strategies pass and finds what is wrong with broken ones."""
 
+import dataclasses
 import itertools
 import re
 
@@ -22,7 +23,6 @@ from fedjax_sel.strategies.base import (
     SERVER,
     Request,
     Selection,
-    Static,
     Strategy,
     always,
     at_start,
@@ -35,135 +35,147 @@ from fedjax_sel.testing.bench import World
 LOSS = Request("loss", ALL, always())
 
 
-def init(key, env):
-    return {"k": Static(env.num_selected), "count": jnp.zeros(env.num_clients)}
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Static:
+    """A part of a state that every trace sees."""
+
+    value: int
 
 
-def highest_loss(key, state, info, round, available):
+def init(key, now):
+    return {"count": jnp.zeros(now.env.num_clients)}
+
+
+def highest_loss(key, state, now):
     """A sound one: the K highest losses, ties at random."""
-    loss = known_or_largest(*info.loss)
-    loss = loss if available is None else jnp.where(available, loss, -jnp.inf)
-    ids = sampling.top_k(key, loss, state["k"].value)
-    return answer(state, ids, available)
+    loss = known_or_largest(*now.info.loss)
+    loss = loss if now.available is None else jnp.where(now.available, loss, -jnp.inf)
+    ids = sampling.top_k(key, loss, now.env.num_selected)
+    return answer(state, ids, now.available)
 
 
-def zero_if_silent(key, state, info, round, available):
-    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, jnp.inf)
-    return answer(state, sampling.top_k(key, -loss, state["k"].value), available)
+def zero_if_silent(key, state, now):
+    loss = now.info.loss.value if now.available is None else jnp.where(now.available, now.info.loss.value, jnp.inf)
+    return answer(state, sampling.top_k(key, -loss, now.env.num_selected), now.available)
 
 
-def uniform(key, state, info, round, available):
+def uniform(key, state, now):
     """A sound one."""
-    ids = sampling.uniform_without_replacement(key, state["count"].shape[0], state["k"].value, available)
-    return answer(state, ids, available)
+    ids = sampling.uniform_without_replacement(key, state["count"].shape[0], now.env.num_selected, now.available)
+    return answer(state, ids, now.available)
 
 
 def answer(state, ids, available, weights=None):
     return Selection(ids, weights, jnp.ones(ids.shape, bool) if available is None else available[ids])
 
 
-def count(state, info, round, selection, outcome):
+def count(state, now, selection, outcome):
     """A sound one: how often each client trained."""
     return {**state, "count": state["count"].at[selection.ids].add(selection.mask)}
 
 
 def made(select, **fields):
-    return Strategy("mine", fields.pop("init", init), select, **fields)
+    return Strategy("mine", select, **{"init": init, **fields})
 
 
-def by_index(key, state, info, round, available):
-    loss = info.loss.value if available is None else jnp.where(available, info.loss.value, -jnp.inf)
+def by_index(key, state, now):
+    loss = now.info.loss.value if now.available is None else jnp.where(now.available, now.info.loss.value, -jnp.inf)
     del key
-    return answer(state, lax.top_k(loss, state["k"].value)[1].astype(jnp.int32), available)
+    return answer(state, lax.top_k(loss, now.env.num_selected)[1].astype(jnp.int32), now.available)
 
 
-def by_index_though_it_has_a_key(key, state, info, round, available):
+def by_index_though_it_has_a_key(key, state, now):
     """A key that only shuffles the places of the cohort."""
-    ids = by_index(None, state, info, round, available).ids
-    return answer(state, jax.random.permutation(key, ids), available)
+    ids = by_index(None, state, now).ids
+    return answer(state, jax.random.permutation(key, ids), now.available)
 
 
-def floating_ids(key, state, info, round, available):
-    selection = uniform(key, state, info, round, available)
+def floating_ids(key, state, now):
+    selection = uniform(key, state, now)
     return selection._replace(ids=selection.ids.astype(jnp.float32))
 
 
-def too_many(key, state, info, round, available):
-    return answer(state, sampling.uniform_without_replacement(key, 12, state["k"].value + 1, available), available)
+def too_many(key, state, now):
+    ids = sampling.uniform_without_replacement(key, 12, now.env.num_selected + 1, now.available)
+    return answer(state, ids, now.available)
 
 
-def repeated(key, state, info, round, available):
-    return answer(state, jax.random.randint(key, (state["k"].value,), 0, 12), available)
+def repeated(key, state, now):
+    return answer(state, jax.random.randint(key, (now.env.num_selected,), 0, 12), now.available)
 
 
-def out_of_range(key, state, info, round, available):
-    selection = uniform(key, state, info, round, available)
+def out_of_range(key, state, now):
+    selection = uniform(key, state, now)
     return selection._replace(ids=selection.ids + 1)
 
 
-def drifting(state, info, round, selection, outcome):
+def drifting(state, now, selection, outcome):
     return {**state, "count": state["count"].astype(jnp.float16)}
 
 
-def growing(state, info, round, selection, outcome):
-    return {**state, "k": Static(state["k"].value + 0), "count": state["count"], "round": round}
+def growing(state, now, selection, outcome):
+    return {**state, "round": now.round}
 
 
-def static_round(state, info, round, selection, outcome):
+def static_round(state, now, selection, outcome):
     return {**state, "t": Static(state["t"].value + 1)}
 
 
-def with_a_key_in_the_state(key, env):
-    return {**init(key, env), "key": key}
+def with_a_key_in_the_state(key, now):
+    return {**init(key, now), "key": key}
 
 
-def raw_key(key, state, info, round, available):
-    return uniform(state["key"], state, info, round, available)
+def raw_key(key, state, now):
+    return uniform(state["key"], state, now)
 
 
-def same_key_twice(key, state, info, round, available):
+def same_key_twice(key, state, now):
     noise = jax.random.uniform(key, state["count"].shape)
-    loss = info.loss.value + 0.01 * noise
-    loss = loss if available is None else jnp.where(available, loss, -jnp.inf)
-    return answer(state, sampling.top_k(key, loss, state["k"].value), available)
+    loss = now.info.loss.value + 0.01 * noise
+    loss = loss if now.available is None else jnp.where(now.available, loss, -jnp.inf)
+    return answer(state, sampling.top_k(key, loss, now.env.num_selected), now.available)
 
 
 def with_python_memory():
     calls = itertools.count()
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         shift = next(calls)
-        return uniform(jax.random.fold_in(key, shift), state, info, round, available)
+        return uniform(jax.random.fold_in(key, shift), state, now)
 
     return made(select)
 
 
-def with_numpy_noise(key, state, info, round, available):
+def with_numpy_noise(key, state, now):
     noise = jnp.asarray(np.random.default_rng().normal(size=state["count"].shape))
-    ids = sampling.top_k(key, noise if available is None else jnp.where(available, noise, -jnp.inf), state["k"].value)
-    return answer(state, ids, available)
+    noise = noise if now.available is None else jnp.where(now.available, noise, -jnp.inf)
+    ids = sampling.top_k(key, noise, now.env.num_selected)
+    return answer(state, ids, now.available)
 
 
-def blind_to_availability(key, state, info, round, available):
-    return uniform(key, state, info, round, None)
+def blind_to_availability(key, state, now):
+    return uniform(key, state, now._replace(available=None))
 
 
-def stingy(key, state, info, round, available):
+def stingy(key, state, now):
     """Leaves a place empty where not everybody is available."""
-    selection = uniform(key, state, info, round, available)
-    return selection if available is None else selection._replace(mask=selection.mask.at[0].set(available.all()))
+    selection = uniform(key, state, now)
+    if now.available is None:
+        return selection
+    return selection._replace(mask=selection.mask.at[0].set(now.available.all()))
 
 
 def weights_of(value):
-    def select(key, state, info, round, available):
-        selection = uniform(key, state, info, round, available)
+    def select(key, state, now):
+        selection = uniform(key, state, now)
         return selection._replace(weights=jnp.full(selection.ids.shape, value, jnp.float32))
 
     return select
 
 
-def only_the_first_place(key, state, info, round, available):
-    selection = MULTINOMIAL.select(key, state, info, round, available)
+def only_the_first_place(key, state, now):
+    selection = MULTINOMIAL.select(key, state, now)
     first = jnp.arange(selection.ids.shape[0]) == 0
     return selection._replace(mask=selection.mask & first, weights=first.astype(jnp.float32))
 
@@ -171,46 +183,46 @@ def only_the_first_place(key, state, info, round, available):
 MULTINOMIAL = strategies.make("random", variant="md")
 
 
-def mean_update(state, info, round, selection, outcome):
+def mean_update(state, now, selection, outcome):
     norms = jnp.sqrt(
         sum(jnp.sum(leaf.reshape(leaf.shape[0], -1) ** 2, axis=1) for leaf in jax.tree.leaves(outcome.updates))
     )
     return {**state, "count": state["count"].at[selection.ids].set(norms)}
 
 
-def favors_the_first(key, state, info, round, available):
+def favors_the_first(key, state, now):
     weights = jnp.where(jnp.arange(state["count"].shape[0]) == 0, 3.0, 1.0)
-    return answer(state, sampling.without_replacement(key, weights, state["k"].value, available), available)
+    return answer(state, sampling.without_replacement(key, weights, now.env.num_selected, now.available), now.available)
 
 
-def neighbors(key, state, info, round, available):
+def neighbors(key, state, now):
     """Every client equally often, but always beside the next one."""
-    n, k = state["count"].shape[0], state["k"].value
+    n, k = state["count"].shape[0], now.env.num_selected
     first = jax.random.randint(key, (), 0, n)
     ids = (first + jnp.arange(k, dtype=jnp.int32)) % n
-    if available is None:
+    if now.available is None:
         return answer(state, ids, None)
-    order = jnp.argsort(~available[(first + jnp.arange(n)) % n], stable=True)
-    return answer(state, ((first + order[:k]) % n).astype(jnp.int32), available)
+    order = jnp.argsort(~now.available[(first + jnp.arange(n)) % n], stable=True)
+    return answer(state, ((first + order[:k]) % n).astype(jnp.int32), now.available)
 
 
-def concrete(key, state, info, round, available):
-    if info.loss.value.max() > 1:
-        return uniform(key, state, info, round, available)
-    return highest_loss(key, state, info, round, available)
+def concrete(key, state, now):
+    if now.info.loss.value.max() > 1:
+        return uniform(key, state, now)
+    return highest_loss(key, state, now)
 
 
-def divides_by_the_spread(state, info, round, available):
-    loss = info.loss.value
+def divides_by_the_spread(state, now):
+    loss = now.info.loss.value
     return {**state, "count": (loss - loss.mean()) / loss.std()}
 
 
-def callback(key, state, info, round, available):
+def callback(key, state, now):
     """Asks the host, which remembers."""
     number = jax.pure_callback(
         lambda: np.int32(next(TICKS)), jax.ShapeDtypeStruct((), jnp.int32), vmap_method="sequential"
     )
-    return uniform(jax.random.fold_in(key, number), state, info, round, available)
+    return uniform(jax.random.fold_in(key, number), state, now)
 
 
 TICKS = itertools.count()
@@ -234,13 +246,13 @@ BROKEN = {
     ),
     "structure of the state": (made(uniform, update=growing), "state", "a state with another structure"),
     "retraced every round": (
-        made(uniform, init=lambda key, env: {**init(key, env), "t": Static(0)}, update=static_round),
+        made(uniform, init=lambda key, now: {**init(key, now), "t": Static(0)}, update=static_round),
         "no retrace",
         "`select` is traced 8 times in 8 rounds",
     ),
     "undeclared fact": (made(highest_loss), "traceable", "'mine' reads the fact 'loss' without buying it: add Request"),
     "undeclared metrics": (
-        made(uniform, update=lambda s, i, r, sel, out: {**s, "count": s["count"] + out.metrics.after.loss}),
+        made(uniform, update=lambda s, now, sel, out: {**s, "count": s["count"] + out.metrics.after.loss}),
         "traceable",
         "reads the fact 'server_metrics' without buying it",
     ),
@@ -337,24 +349,20 @@ def test_what_is_broken_is_found(name):
     assert len(str(error.value).splitlines()) == 1 + len(report.failed)
 
 
-def by_label_entropy(key, env):
+def learn_entropy(state, now, selection, outcome):
     """As HiCS-FL does: what the cohort's updates of the output bias tell of their labels."""
-    return {"k": Static(env.num_selected), "layer": Static(env.output_layer), "count": jnp.zeros(env.num_clients)}
-
-
-def learn_entropy(state, info, round, selection, outcome):
-    shares = jax.nn.softmax(jnp.clip(state["layer"].value.bias_of(outcome.updates), -1e3, 1e3))
+    shares = jax.nn.softmax(jnp.clip(now.env.output_layer.bias_of(outcome.updates), -1e3, 1e3))
     entropy = -jnp.sum(shares * jnp.log(shares + 1e-9), axis=1)
     rows = jnp.where(selection.mask & outcome.finite, selection.ids, state["count"].shape[0])
     return {**state, "count": state["count"].at[rows].set(entropy, mode="drop")}
 
 
-def highest_count(key, state, info, round, available):
-    count = state["count"] if available is None else jnp.where(available, state["count"], -jnp.inf)
-    return answer(state, sampling.top_k(key, count, state["k"].value), available)
+def highest_count(key, state, now):
+    count = state["count"] if now.available is None else jnp.where(now.available, state["count"], -jnp.inf)
+    return answer(state, sampling.top_k(key, count, now.env.num_selected), now.available)
 
 
-def shapley(state, info, round, selection, outcome):
+def shapley(state, now, selection, outcome):
     """The loss without each client of the cohort, less that of all."""
     k = selection.ids.shape[0]
     losses = outcome.subset_loss(jnp.concatenate([jnp.ones((1, k), bool), ~jnp.eye(k, dtype=bool)]))
@@ -378,7 +386,7 @@ def test_what_the_server_computes_of_subsets_is_bought_and_read():
 @pytest.mark.parametrize(
     "strategy",
     [
-        made(highest_count, init=by_label_entropy, update=learn_entropy),
+        made(highest_count, update=learn_entropy),
         made(uniform, update=count),
         made(highest_loss, requests=(LOSS,)),
         made(
@@ -388,8 +396,8 @@ def test_what_the_server_computes_of_subsets_is_bought_and_read():
         made(
             highest_loss,
             requests=(Request("loss", CANDIDATES, always()),),
-            candidates=lambda key, state, info, round, available: sampling.uniform_without_replacement(
-                key, state["count"].shape[0], min(2 * state["k"].value, state["count"].shape[0]), available
+            candidates=lambda key, state, now: sampling.uniform_without_replacement(
+                key, now.env.num_clients, min(2 * now.env.num_selected, now.env.num_clients), now.available
             ),
         ),
     ],
@@ -477,11 +485,11 @@ def test_batched_and_single_cohorts_are_compared(monkeypatch):
 
 
 def test_a_strategy_that_forgets_its_rounds_is_found():
-    def first_cohort(key, state, info, round, available):
-        return uniform(state["key"], state, info, round, available)
+    def first_cohort(key, state, now):
+        return uniform(state["key"], state, now)
 
-    def uses_its_key_in_vain(key, state, info, round, available):
-        selection = first_cohort(key, state, info, round, available)
+    def uses_its_key_in_vain(key, state, now):
+        selection = first_cohort(key, state, now)
         return selection._replace(ids=jax.random.permutation(key, selection.ids))
 
     report = testing.examine(
@@ -526,25 +534,28 @@ def test_the_facts_that_the_kit_serves():
         Request("training_loss", SELECTED, always()),
     )
 
-    def at_first(key, env):
-        zero = jnp.zeros((env.num_rounds, 4, env.num_clients), jnp.int32)
-        return {"ages": zero, "k": Static(env.num_selected), "count": jnp.zeros(env.num_clients)}
+    def at_first(key, now):
+        zero = jnp.zeros((now.env.num_rounds, 4, now.env.num_clients), jnp.int32)
+        return {"ages": zero, "count": jnp.zeros(now.env.num_clients)}
 
-    def observe(state, info, round, available):
-        return {**state, "ages": state["ages"].at[round, 0].set(info.profile.age)}
+    def observe(state, now):
+        return {**state, "ages": state["ages"].at[now.round, 0].set(now.info.profile.age)}
 
-    def update(state, info, round, selection, outcome):
-        ages = state["ages"].at[round, 1].set(info.loss.age).at[round, 2].set(info.training_loss.age)
+    def update(state, now, selection, outcome):
+        ages = state["ages"].at[now.round, 1].set(now.info.loss.age).at[now.round, 2].set(now.info.training_loss.age)
         chosen = jnp.zeros(12, jnp.int32).at[selection.ids].set(1)
-        return {**state, "ages": ages.at[round, 3].set(chosen)}
+        return {**state, "ages": ages.at[now.round, 3].set(chosen)}
 
     strategy = made(
         uniform, init=at_first, observe=observe, update=update, requests=requests,
-        candidates=lambda key, state, info, round, available: jnp.arange(4, dtype=jnp.int32) + round,
+        candidates=lambda key, state, now: jnp.arange(4, dtype=jnp.int32) + now.round,
     )  # fmt: skip
     world = World.ordinary(strategy, 12, 8, seed=0)
-    carry = bench.initial_world(strategy, bench.Options(12, 3, 8), jax.random.key(0), world)
-    last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, 8, carry, jax.random.key(1), world))(carry)
+    options = bench.Options(12, 3, 8)
+    start = bench.start_of(strategy, options, jax.random.key(0), world)
+    batch = bench.initial_carry(strategy, jax.tree.map(lambda leaf: leaf[None], start))
+    carry = jax.tree.map(lambda leaf: leaf[0], batch)
+    last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, options, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)
     assert profile[:, 5].tolist() == [0, 1, 0, 1, 2, 0, 1, 2]
     assert (loss[0] == NEVER).all()
@@ -611,13 +622,13 @@ def test_the_bill_of_a_strategy_that_buys_everything():
         Request("server_metrics", SERVER, always()),
     )
 
-    def update(state, info, round, selection, outcome):
-        read = sum(jnp.sum(getattr(info, kind).value) for kind in info.kinds()) + outcome.metrics.after.loss
+    def update(state, now, selection, outcome):
+        read = sum(jnp.sum(getattr(now.info, kind).value) for kind in now.info.kinds()) + outcome.metrics.after.loss
         reported = jnp.where(outcome.finite, outcome.losses_before, 0.0).sum()  # one more float up from each
         return {**state, "count": jnp.clip(state["count"] + 1e-3 * (read + reported), -1.0, 1.0)}
 
-    def candidates(key, state, info, round, available):
-        return sampling.uniform_without_replacement(key, state["count"].shape[0], 5, available)
+    def candidates(key, state, now):
+        return sampling.uniform_without_replacement(key, state["count"].shape[0], 5, now.available)
 
     strategy = made(uniform, requests=requests, update=update, candidates=candidates)
     report = testing.examine(strategy, skip=all_but("ledger", "facts read"))

@@ -91,22 +91,14 @@ def scripted(cohorts: np.ndarray) -> Any:
     Returns:
         The strategy.
     """
-    import jax
     import jax.numpy as jnp
 
     from fedjax_sel.strategies.base import Selection, Strategy
 
-    class State(NamedTuple):
-        cohorts: jax.Array  # int32 [T, K]
+    def select(key, state, now) -> Selection:
+        return Selection.of(jnp.asarray(cohorts, jnp.int32)[now.round], None)
 
-    def init(key, env) -> State:
-        return State(jnp.asarray(cohorts, jnp.int32))
-
-    def select(key, state, info, round, available) -> Selection:
-        ids = state.cohorts[round]
-        return Selection(ids, None, jnp.ones(ids.shape, bool))
-
-    return Strategy(name="scripted", init=init, select=select)
+    return Strategy("scripted", select)
 
 
 def first_weights(model: Any, layers: list[tuple[np.ndarray, np.ndarray]]) -> Any:

@@ -337,10 +337,13 @@ class Registry(Generic[Made]):
             else:
                 reason = f"importing {module_name!r} raised {parsing.reason(error)}; fix that first"
             raise UserError(f"{self.flag} {name}: {reason}") from error
-        if not callable(getattr(module, attribute, None)):
+        found: Any = getattr(module, attribute, None)
+        if isinstance(found, self.kind) and not callable(found):  # a partition is callable, and so is its factory
+            return lambda: found
+        if not callable(found):
             functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             near = difflib.get_close_matches(attribute, functions, n=1)
             own = f"name a function in it that returns a {self.kind.__name__}"
             advice = f"did you mean {near[0]!r}?" if near else own
             raise UserError(f"{self.flag} {name}: {module_name!r} has no function {attribute!r}; {advice}")
-        return getattr(module, attribute)  # `make` checks the return type
+        return found  # pyright: ignore[reportReturnType] - `make` checks it

@@ -155,10 +155,10 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     largest = max(int(labels.max()) for labels in parts.values())
     if count is None:
         count = max(largest, 0) + 1
-        if (least := min(int(labels.min()) for labels in parts.values())) > 0:
+        if len(absent := np.setdiff1d(np.arange(count), train)):
             warnings.warn(
-                f"targets: the smallest label is {least}, so {least} of {count} classes have no example; number the "
-                "classes from 0, or give num_classes if this is intended",
+                f"targets: {len(absent)} of {count} classes have no training example, such as {absent[0]}; number the "
+                "classes from 0 without gaps, or give num_classes if this is intended",
                 stacklevel=3,
             )
         if count > max(1000, sum(map(len, parts.values()))):

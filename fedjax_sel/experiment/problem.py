@@ -26,7 +26,7 @@ from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, 
 from fedjax_sel.models import Model
 from fedjax_sel.strategies.base import Strategy
 from fedjax_sel.tasks import Task
-from fedjax_sel.timing import Law
+from fedjax_sel.timing import Clients, Law
 
 MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
 
@@ -67,6 +67,20 @@ class Given(NamedTuple):
     partitions: tuple[Partition, ...]  # one per seed
     availability_trace: np.ndarray | None = None  # bool [T or more, N]
     law: Law | None = None  # None without a clock
+
+    def devices(self, seeds: Sequence[int]) -> np.ndarray | None:
+        """Return what identifies the clients' devices: speeds that the law draws, and its jitter; None without a clock.
+
+        They are drawn from all of a client's examples; a run leaves out those that are held out.
+        """
+        if self.law is None:
+            return None
+        drawn = [np.array([self.law.jitter])]
+        for seed, part in zip(seeds, self.partitions):
+            labels, classes = self.dataset.train_labels, self.dataset.num_classes
+            counts = part.label_counts(labels, classes) if self.dataset.has_classes else np.zeros((len(part.sizes), 1))
+            drawn += self.law.draw(np.random.default_rng(seed), Clients(part.sizes, counts))
+        return np.concatenate([np.asarray(part, np.float32) for part in drawn])
 
 
 def gather(experiment: Experiment, server_share: float, law: Law | None) -> Given:

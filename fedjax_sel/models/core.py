@@ -45,6 +45,8 @@ def reject_equal_names(model: str, weights: Weights) -> None:
     names = [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
     folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
     for name in names:
+        if "\0" in name or name.endswith(".npy"):
+            raise UserError(f"model: {model} has a parameter {name!r}, which no .npz file can hold; rename the key")
         if name in folders or names.count(name) > 1:
             raise UserError(
                 f"model: {model} has two parameters at {name.partition('/')[2]!r}, because a key contains '/'; rename "

@@ -30,7 +30,7 @@ from fedjax_sel.simulation import clock, layout, run
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.run import Chunk, State
 from fedjax_sel.simulation.state import Ledger, Records, settle
-from fedjax_sel.strategies.protocol import SelectionState
+from fedjax_sel.strategies.from_numpy import own_errors
 
 
 class Writer:
@@ -200,7 +200,7 @@ def run_experiment(
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
-    with plugins.contained(config.plugins()):
+    with plugins.contained(config.plugins()), own_errors():
         return _run(experiment, progress, watching, further)
 
 
@@ -293,13 +293,13 @@ def _view(watching: tuple[Any, ...]) -> run.View | None:
     if not inside and not weights:
         return None
     return lambda carry: (
-        SelectionState(carry.strategy, carry.info) if inside else None,
+        callbacks.Known(carry.strategy, carry.info) if inside else None,
         carry.params if weights else None,
     )
 
 
 def _call_view_callbacks(
-    watching: tuple[Any, ...], rounds: int, seen: tuple[SelectionState | None, Weights | None]
+    watching: tuple[Any, ...], rounds: int, seen: tuple[callbacks.Known | None, Weights | None]
 ) -> Weights | None:
     """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
     known, weights = seen

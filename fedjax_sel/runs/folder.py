@@ -16,7 +16,7 @@ import numpy as np
 
 from fedjax_sel import devices, version
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, jax_settings, plugins
+from fedjax_sel.core import files, jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
 from fedjax_sel.experiment.problem import Given, Problem
@@ -26,16 +26,13 @@ from fedjax_sel.version import __version__
 
 
 def digests(data: Given, seeds: Sequence[int]) -> Digests:
-    """Return the SHA-256 of the data and of each seed's partition, and what identifies files and plug-ins, if any.
-
-    The law of `--timing` is identified if the configuration does not determine it: a file, given values or a plug-in.
-    """
+    """Return the SHA-256 of the data and of each seed's partition, and of availability trace and devices, if any."""
     partitions = {str(seed): part.digest() for seed, part in zip(seeds, data.partitions)}
     found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
     if data.availability_trace is not None:
         found["available"] = checkpoint.digest_of_array(data.availability_trace)
-    if data.law is not None and data.law.has_content:
-        found["timing"] = plugins.parameter_digest(data.law)
+    if (speeds := data.devices(seeds)) is not None:
+        found["timing"] = checkpoint.digest_of_array(speeds)
     return found
 
 
@@ -69,7 +66,7 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
 
 
 _OF_FILES = {"available": "the trace of --available", "timing": "the devices of --timing"}
-"""Digests that a run has only if it reads such a file or plug-in -> what they identify."""
+"""Digests that not every run has -> what they identify."""
 
 
 def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.core.files import FolderLock
@@ -22,19 +22,16 @@ from fedjax_sel.strategies.base import Strategy
 
 
 def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, other: int, *flags: bool) -> bool:
-    """Return whether a strategy's initial state differs between runs of two lengths, `one` and `other`.
+    """Return whether a hook of a strategy differs between runs of two lengths, `one` and `other`.
 
-    A strategy reads the number of rounds in `init` only. The sizes, N and K, and the flags are as for
-    `contract.traced`.
+    The sizes, N and K, and the flags are as for `contract.traced`.
     """
 
-    def state(num_rounds: int) -> tuple[list[Any], Any]:
-        init, _ = contract.traced(strategy, *sizes, num_rounds, *flags)["init"]
-        return jax.tree.flatten(init(jax_settings.key(0), jnp.ones((sizes[0],), jnp.int32)))
+    def programs(num_rounds: int) -> dict[str, Any]:
+        hooks = contract.traced(strategy, *sizes, num_rounds, *flags)
+        return {name: contract.program(name, hook) for name, hook in hooks.items()}
 
-    (leaves, structure), (others, other_structure) = state(one), state(other)
-    same = structure == other_structure and all(a.shape == b.shape for a, b in zip(leaves, others))
-    return not (same and all(bool(((a == b) | (a != a)).all()) for a, b in zip(leaves, others)))
+    return programs(one) != programs(other)
 
 
 class Start(NamedTuple):
@@ -67,7 +64,13 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
 
 
 def _plugins(config: Config) -> dict[str, plugins.Sources]:
-    return {name: plugins.sources(name) for name in config.plugins()}
+    """Return what identifies the code of each plug-in, and the parameters of a strategy, such as data that it read."""
+    found, chosen = {name: plugins.sources(name) for name in config.plugins()}, config.selection
+    if found.get(chosen.algo):
+        with contextlib.suppress(UserError):
+            strategy = strategies.make(chosen.algo, **dict(chosen.algo_args))
+            found[chosen.algo] |= {"its parameters": plugins.parameter_digest(strategy)}
+    return found
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:

@@ -131,11 +131,11 @@ def arrange(
     reported: Iterable[Name] | None,
     broken: Iterable[Name],
     values: dict[str, Any],
-) -> tuple[Selection, dict[str, Any]]:
-    """Return the cohort with a mask of the clients that reported, and the fields of the Outcome, [K, ...].
+) -> dict[str, Any]:
+    """Return the fields of the Outcome, [K, ...]: `reported`, `finite`, and the ones that are True in `reads`.
 
-    The fields are `finite` and the ones that are True in `reads`, an Outcome of Booleans. `values` are the other
-    arguments of `Selector.update` by name; None for a missing one.
+    `reads` is an Outcome of Booleans. `values` are the other arguments of `Selector.update` by name; None for a missing
+    one.
     """
     cohort = terms.clients.named(selection.ids[selection.mask])
     places = terms.clients.places("update: reported", cohort if reported is None else reported)
@@ -159,7 +159,7 @@ def arrange(
         table[seats] = rows
         return table
 
-    fields: dict[str, Any] = {"finite": in_places(~wrong[places])}
+    fields: dict[str, Any] = {"reported": in_places(np.ones((len(who),), bool)), "finite": in_places(~wrong[places])}
     for name in (name for name in LOSSES if getattr(reads, name)):
         rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who, standing.FINITE_LOSSES)
         fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
@@ -186,7 +186,7 @@ def arrange(
     if reads.metrics is not None:
         given = values["metrics"] if "metrics" in required else ({}, {})
         fields["metrics"] = standing.answer_metrics(given, reads.metrics)
-    return selection._replace(mask=in_places(np.ones((len(who),), bool))), fields
+    return fields
 
 
 def _form(tree: Any, axes: int) -> Any:
@@ -272,7 +272,7 @@ class Selector:
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
         self._hooks = Hooks(self._terms)
-        state, info = self._hooks.init()
+        state, info = self._hooks.before_start()
         self._reads = self._hooks.outcome_reads(state, info)
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
@@ -470,21 +470,21 @@ class Selector:
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
         values |= {"path_lengths": path_lengths, "seconds": seconds, "metrics": metrics, "subset_loss": subset_loss}
-        heard, fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+        fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
-            names = self._clients.named(selection.ids[members & heard.mask & fields["finite"]])
+            names = self._clients.named(selection.ids[members & fields["reported"] & fields["finite"]])
             loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
-        state, info = self._hooks.learn(now.state, now.info, now.round, heard, fields, loss_of)
+        state, info = self._hooks.learn(now.state, now.info, now.round, now.available(), selection, fields, loss_of)
         self._now = Standing(
             phase="all",
             round=now.round + 1,
             state=state,
             info=info,
-            account=now.account.closed(int(heard.mask.sum()), sum(name in fields for name in LOSSES)),
+            account=now.account.closed(int(fields["reported"].sum()), sum(name in fields for name in LOSSES)),
             reachable=None,
             silent=np.zeros_like(now.silent),
         )
@@ -521,7 +521,7 @@ class Selector:
         return standing.due(self._terms, now)
 
     def _started(self, now: Standing) -> Standing:
-        return now._replace(phase="all", answered=(), state=self._hooks.prepare(now.state, now.info))
+        return now._replace(phase="all", answered=(), state=self._hooks.initial(now.info))
 
     def _observed(self, now: Standing) -> Standing:
         """Return the state after the answers of all clients."""

@@ -23,6 +23,7 @@ from fedjax_sel.strategies.base import (
     Evaluation,
     Fact,
     Information,
+    Now,
     Outcome,
     OutputLayer,
     Selection,
@@ -30,6 +31,7 @@ from fedjax_sel.strategies.base import (
     Strategy,
 )
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
+from fedjax_sel.strategies.from_numpy import raise_own_error
 from fedjax_sel.strategies.protocol import SelectionState
 
 # Compiled hooks have a leading axis of one replicate, as in the simulator. Both therefore compile the same program,
@@ -221,69 +223,89 @@ class Hooks:
         self._failed: Exception | None = None
         self._over = protocol.over_replicates(terms.strategy)
         self._stream = keys.streams(keys.roots([terms.seed], {})).selection
+        self._env = self._environment()
         self._observe = jax.jit(partial(protocol.observe, self._over))
         self._select = jax.jit(self._over.select)
         self._learn = jax.jit(self._close)
 
-    def init(self) -> tuple[Any, Information]:
-        """Return the initial state and the empty tables."""
+    def _environment(self) -> Env:
+        """Return what the strategy knows without a query, leaves [1, N]."""
         terms = self.terms
-        n, k, t = terms.size
         total = np.float32(terms.sizes.sum(dtype=np.int64))  # real federations can exceed the int32 range
+        shares = terms.sizes.astype(np.float32) / total
+        (n, k, t), of_model = terms.size, terms.counts
+        sizes, shares, all_sizes = (jnp.asarray(table[None]) for table in (terms.sizes, shares, terms.all_sizes))
+        counts = (n, k, t, of_model.num_classes, of_model.num_params)
+        return Env(*counts, sizes, shares, all_sizes, *terms.model, has_clock=terms.has_clock)
 
-        def initial(stream, sizes, all_sizes):
-            counts = (n, k, t, terms.counts.num_classes, terms.counts.num_params)
-            env = Env(*counts, sizes, sizes / total, all_sizes, *terms.model, terms.has_clock)
-            return terms.strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env)
-
+    def before_start(self) -> tuple[Any, Information]:
+        """Return the empty tables, and a state of zeros in the place of the initial state."""
+        info = jax.tree.map(
+            np.asarray, protocol.empty_information(self.terms.strategy, self.terms.counts, 1, len(self.terms.sizes))
+        )
+        key, now = jax.eval_shape(lambda: (self._start_key(), self._now(info, 0, None)))
         with contract.explained("init"):
-            state = jax.jit(jax.vmap(initial))(self._stream, terms.sizes[None], terms.all_sizes[None])
-        info = protocol.empty_information(terms.strategy, terms.counts, 1, n)
-        return state, jax.tree.map(np.asarray, info)
+            shapes = protocol.state_shapes(self._over, key, now)
+        return jax.tree.map(_zeros, shapes), info
 
-    def prepare(self, state: Any, info: Information) -> Any:
+    def initial(self, info: Information) -> Any:
         """Return the state at the start of the first round."""
-        only = jax.tree.map(lambda leaf: leaf[0], (state, info))
-        return jax.tree.map(lambda leaf: leaf[None], protocol.prepare(self.terms.strategy, *only))
+        with contract.explained("init"):
+            state = protocol.initial_state(self._over, self._start_key(), self._now(info, 0, None))
+        raise_own_error()
+        return state
 
     def observe(self, state, info, round: int, available: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
         """Return the state after the answers of ALL clients, and the candidates, int32 [d] or None."""
         key = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(self._key(round))
-        state, candidates = self._observe(state, info, key, np.int32(round), _batch(available))
+        state, candidates = self._observe(state, self._now(info, round, available), key)
+        jax.block_until_ready(state)
+        raise_own_error()
         return state, None if candidates is None else np.asarray(candidates[0])
 
     def select(self, state, info, round: int, available: np.ndarray | None) -> Selection:
         """Return the cohort, [K]."""
-        answer = self._select(self._key(round), state, info, np.int32(round), _batch(available))
-        return jax.tree.map(lambda leaf: np.asarray(leaf[0]), answer)
+        answer = self._select(self._key(round), state, self._now(info, round, available))
+        answer = jax.tree.map(lambda leaf: np.asarray(leaf[0]), answer)
+        raise_own_error()
+        return answer
 
     def learn(
-        self, state, info, round: int, reports: Selection, fields: dict[str, Any], loss_of: Any
+        self,
+        state,
+        info,
+        round: int,
+        available: np.ndarray | None,
+        selection: Selection,
+        fields: dict[str, Any],
+        loss_of: Any,
     ) -> tuple[Any, Information]:
         """Return the state and the tables after a round.
 
-        `reports` is the cohort with a mask of the clients that reported. `fields` are the fields of the Outcome:
-        `finite` and the ones that `update` reads. `loss_of` maps a mask of members, bool [K], to the server's loss of
-        their average.
+        `fields` are fields of the Outcome: `reported`, `finite` and the ones that `update` reads. `loss_of` maps a mask
+        of members, bool [K], to the server's loss of their average.
         """
         self._loss_of, self._failed = loss_of, None
-        state, info = self._learn(state, info, np.int32(round), *jax.tree.map(_batch, (reports, fields)))
+        given = jax.tree.map(_batch, (selection, fields))
+        state, info = self._learn(state, self._now(info, round, available), *given)
         info = jax.tree.map(np.asarray, info)
+        jax.block_until_ready(state)
+        raise_own_error()
         if self._failed is not None:
             raise self._failed
         return state, info
 
-    def _close(self, state, info, round, reports: Selection, fields: dict[str, Any]) -> tuple[Any, Information]:
+    def _close(self, state, now: Now, selection: Selection, fields: dict[str, Any]) -> tuple[Any, Information]:
         given, axes = (fields["updates"], 2) if "updates" in fields else (fields.get("step", self._params), 1)
         if given is not self._params:
             given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[axes:], jnp.float32), given)
         # Unread fields are zeros, with the shapes of the available ones.
-        shapes = protocol.outcome_shapes(self._over, reports.ids.shape[1], given, self.terms.has_clock)
+        shapes = protocol.outcome_shapes(self._over, selection.ids.shape[1], given, self.terms.has_clock)
         outcome = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes)
         subset_loss = protocol.subset_loss_of(self._over, self._losses, jnp.zeros((1,)))
         outcome = outcome._replace(**{"path_lengths": None, "subset_loss": subset_loss, **fields})
-        known = protocol.learn(self._over, SelectionState(state, info), round, reports, outcome)
-        return known.state, known.info
+        known = protocol.learn(self._over, SelectionState(state, now), selection, outcome)
+        return known.state, known.now.info
 
     def _losses(self, reports: Any, mask: jax.Array) -> jax.Array:
         """Query the server for the losses of subsets from inside the compiled `learn`."""
@@ -304,10 +326,13 @@ class Hooks:
         """Return an Outcome of Booleans, True for the fields that `update` reads; `metrics` is None if not bought."""
         strategy = self.terms.strategy
         outcome = protocol.outcome_shapes(strategy, self.terms.num_places, self._params, self.terms.has_clock)
-        own = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, info))
+        own, env, known = jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (state, self._env, info)
+        )
         key, round = jax.eval_shape(lambda: (jax_settings.key(0), jnp.int32(0)))
-        answer = jax.eval_shape(strategy.select, key, *own, round, None)
-        reads = protocol.fields_read(strategy.update, *own, round, answer, outcome)[-1]
+        now = Now(env, known, round, None)
+        answer = jax.eval_shape(strategy.select, key, own, now)
+        reads = protocol.fields_read(strategy.update, own, now, answer, outcome)[-1]
         some: Any = any
         return reads._replace(
             updates=some(jax.tree.leaves(reads.updates)),
@@ -316,8 +341,20 @@ class Hooks:
             subset_loss=some(jax.tree.leaves(reads.subset_loss)),
         )
 
+    def _now(self, info: Information, round: int, available: np.ndarray | None) -> Now:
+        return Now(self._env, info, np.int32(round), _batch(available))  # pyright: ignore
+
+    def _start_key(self) -> jax.Array:
+        return self._key(keys.START)
+
     def _key(self, round: int) -> jax.Array:
         return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
+
+
+def _zeros(shape: Any) -> Any:
+    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+        return jnp.broadcast_to(jax_settings.key(0), shape.shape)
+    return np.zeros(shape.shape, shape.dtype)
 
 
 def _batch(leaf: np.ndarray | None) -> Any:

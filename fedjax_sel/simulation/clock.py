@@ -70,7 +70,7 @@ def timed(federation: Federation, law: Law, seeds: Sequence[int], trainer: Train
     examples = np.mean(extremes, axis=0)
     durations = training_seconds(trainer, speeds, examples.astype(np.float32))
     limits = np.quantile(durations, number, axis=1) if is_quantile else np.full(len(sizes), number)
-    late = durations.min(axis=1) > limits
+    late = durations.min(axis=1) > limits * (1.0 + ROUNDING)
     if late.any():
         place = int(np.flatnonzero(late)[0])
         raise UserError(

@@ -18,7 +18,7 @@ from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, clock, keys
 from fedjax_sel.simulation.state import Bill, Kept, RoundContext, Time, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
-from fedjax_sel.strategies.base import Fact, Information, OutputLayer, Selection, Strategy
+from fedjax_sel.strategies.base import Fact, Information, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import client, server
@@ -178,11 +178,6 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 
 # The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
-def output_layer(model: Model) -> OutputLayer | None:
-    """Return the position of a model's output layer, as strategies read it."""
-    return None if model.output_layer is None else OutputLayer(*model.output_layer)
-
-
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """Return fact tables without any measurement."""
     return protocol.empty_information(strategy, clock.counts_of(model, num_classes), num_replicates, num_clients)
@@ -223,13 +218,13 @@ def enter_training_losses(
     context: RoundContext, known: SelectionState, reports: Selection, losses: jax.Array
 ) -> SelectionState:
     """Enter the training losses, [S, K] in nats, that the cohort reports with its updates, if they are requested."""
-    state, info, bill = known
+    info, bill = known.now.info, known.bill
     for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
             due = reports.mask & request.when.due(context.round)
             # The training itself is already billed as the cohort's.
             info, bill = _enter(context, info, bill, position, reports.ids, due, due, losses)
-    return SelectionState(state, info, bill)
+    return known._replace(now=known.now._replace(info=info), bill=bill)
 
 
 def _serve(

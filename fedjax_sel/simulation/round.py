@@ -33,7 +33,7 @@ from fedjax_sel.simulation.state import (
     Trained,
 )
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Information, Outcome, ServerMetrics, Unrequested
+from fedjax_sel.strategies.base import Information, Now, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
 from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState, of_outcome
 from fedjax_sel.training import client, server
@@ -75,7 +75,7 @@ def one_round(
 
     carry = carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
-        strategy=selection_state.state, info=selection_state.info, evaluation=server_step.evaluation,
+        strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
     )  # fmt: skip
     # A client whose update is not finite keeps its previous row. A table in host memory is written after the results,
     # which may depend on its old rows.
@@ -129,13 +129,11 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
         return queries.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
 
     bill = queries.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
+    env = state.env_of(plan, context.federation, context.carry.params.trained)
+    known = SelectionState(context.carry.strategy, Now(env, context.carry.info, round, available), bill)
+    keys_of_hooks = protocol.Keys(of_candidates, of_select)
     selection_state, (answer, candidates) = protocol.select(
-        protocol.over_replicates(plan.strategy),
-        serve,
-        SelectionState(context.carry.strategy, context.carry.info, bill),
-        protocol.Keys(of_candidates, of_select),
-        round,
-        available,
+        protocol.over_replicates(plan.strategy), serve, known, keys_of_hooks
     )
     selection = answer._replace(ids=state.clip_ids(answer.ids, num_clients))
     if available is not None:  # an unavailable client does not train, even if the strategy selected it
@@ -147,9 +145,8 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
     """Return which parts of the outcome `update` reads, found by tracing it. XLA removes the others."""
-    strategy, carry, known = context.plan.strategy, context.carry, selection_state
-    held = (carry.params.trained, context.round, known.state, known.info)
-    return of_outcome(strategy, *held, cohort.selection, context.timing is not None)
+    held = (context.carry.params.trained, selection_state.state, selection_state.now)
+    return of_outcome(context.plan.strategy, *held, cohort.selection)
 
 
 def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:
@@ -167,11 +164,9 @@ def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Selec
     all_sizes = context.federation.train_sizes
     sizes, inclusion = jnp.take_along_axis(all_sizes, reports.ids, axis=1), None
     if unbiased:
-        expected = plan.strategy.inclusion
+        expected = protocol.over_replicates(plan.strategy).inclusion
         assert expected is not None, "rejected before the run"
-        of_all = jax.vmap(lambda state, info, available: expected(state, info, context.round, available))(
-            selection_state.state, selection_state.info, context.available
-        )
+        of_all = expected(selection_state.state, selection_state.now)
         assert of_all is not None, "rejected before the run"
         inclusion = jnp.take_along_axis(of_all, reports.ids, axis=1) * jnp.reshape(chance, (-1, 1))
     weights_of = jax.vmap(partial(server.cohort_weights, plan.aggregation))
@@ -282,6 +277,7 @@ def learn(
         losses_before=before,
         losses_after=after,
         step=jax.tree.map(jnp.subtract, server_step.params.trained, carry.params.trained),
+        reported=reports.mask,
         finite=finite,
         metrics=server_metrics,
         path_lengths=trained.path_lengths,
@@ -289,7 +285,7 @@ def learn(
         seconds=cohort.durations,
     )
     strategy = protocol.over_replicates(plan.strategy)
-    selection_state = protocol.learn(strategy, selection_state, context.round, reports, outcome)
+    selection_state = protocol.learn(strategy, selection_state, cohort.selection, outcome)
     replaced = int(reads.losses_before) * replaced_before + int(reads.losses_after) * replaced_after
     bill = selection_state.bill
     return selection_state._replace(bill=bill._replace(losses_replaced=bill.losses_replaced + replaced))

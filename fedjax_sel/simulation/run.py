@@ -34,9 +34,10 @@ from fedjax_sel.simulation.state import (
     Plan,
     Records,
     RoundContext,
+    env_of,
 )
 from fedjax_sel.strategies import contract, protocol
-from fedjax_sel.strategies.base import Env, Information, Strategy, keep_state
+from fedjax_sel.strategies.base import Env, Information, Now, Strategy, no_state
 from fedjax_sel.training import client
 
 
@@ -98,8 +99,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
             if protocol.requests_at_start(plan.strategy):
                 info, bill = measure(carry, federation, streams)
                 carry = carry._replace(info=info, start=bill)
-            ready = prepared(plan.strategy, carry.strategy, carry.info, federation.starts.shape[0])
-            carry = carry._replace(strategy=ready)
+            carry = carry._replace(strategy=_initial_states(plan, carry, federation, streams))
         waits = seeds_at_once < len(run.seeds)
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
@@ -146,7 +146,10 @@ def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
     start = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
     inputs = (host._replace(**tables), roots)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), inputs)
-    return jax.eval_shape(start, *shapes)[0]
+    carry, streams = jax.eval_shape(start, *shapes)
+    of_start = jax.eval_shape(partial(_of_start, plan), carry, shapes[0], streams)
+    key, env, info = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), of_start)
+    return carry._replace(strategy=state_shapes(plan.strategy, key, env, info, seeds_at_once))
 
 
 def _roots(problem: Problem) -> Streams:
@@ -180,21 +183,10 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
 
 def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tuple[Carry, Streams]:
     """Return the state before any fact is measured, and the random streams."""
-    model = plan.trainer.model
-    num_classes = federation.label_counts.shape[-1]
+    model, num_classes = plan.trainer.model, federation.label_counts.shape[-1]
     streams = keys.streams(root_seeds)
     params = jax.vmap(model.init)(streams.model)
     num_replicates, num_clients = federation.starts.shape
-
-    def init(stream, sizes, all_sizes):
-        counts = (num_clients, plan.num_selected, plan.num_rounds, num_classes, model.num_params)
-        importance = sizes / sizes.sum()
-        shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params.trained)
-        timed = plan.clock is not None
-        env = Env(*counts, sizes, importance, all_sizes, shapes, queries.output_layer(model), timed)
-        with contract.explained("init"):
-            return plan.strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env)
-
     if plan.store is None:
         clients = jax.tree.map(
             lambda leaf: jnp.zeros((num_replicates, num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None],
@@ -206,7 +198,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
-        strategy=jax.vmap(init)(streams.selection, federation.train_sizes, federation.sizes),
+        strategy=(),  # `_initial_states` sets it
         info=queries.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
@@ -234,13 +226,36 @@ def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tupl
     return jax.jit(devices.over_seeds(plan.mesh, measure, in_specs, devices.PER_SEED))
 
 
-def prepared(strategy: Strategy, state: Any, info: Information, num_replicates: int) -> Any:
-    """Return the states after the strategy's `prepare`, [S, ...] in host memory; unchanged without that hook."""
-    if strategy.prepare is keep_state:
-        return state
-    on_host = devices.fetch((state, info))
-    states = [protocol.prepare(strategy, *devices.of_replicate(on_host, s)) for s in range(num_replicates)]
+def _initial_states(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> Any:
+    """Return the strategy's states before the first round, [S, ...] in host memory."""
+    if plan.strategy.init is no_state:
+        return ()
+    on_host = devices.fetch(jax.jit(partial(_of_start, plan))(carry, federation, streams))
+    return initial_states(plan.strategy, *on_host)
+
+
+def _of_start(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> tuple[jax.Array, Env, Information]:
+    """Return what `init` reads, leaves [S, ...]: a key, the environment, and the facts measured at the start."""
+    start = jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(keys.START)))(streams.selection)
+    return start, env_of(plan, federation, carry.params.trained), carry.info
+
+
+def initial_states(strategy: Strategy, stream: Any, env: Env, info: Information) -> Any:
+    """Return the states before the first round from what `init` reads, leaves [S, ...] in host memory."""
+    states = []
+    for replicate in range(env.sizes.shape[0]):
+        key, own, facts = devices.of_replicate((stream, env, info), replicate)
+        with contract.explained("init"):
+            states.append(protocol.initial_state(strategy, key, Now(own, facts, jnp.int32(0), None)))
     return jax.tree.map(devices.stacked, *states)
+
+
+def state_shapes(strategy: Strategy, key: Any, env: Env, info: Information, num_replicates: int) -> Any:
+    """Return the shapes of `initial_states`, from the shapes of what `init` reads in one replicate."""
+    now = Now(env, info, jax.ShapeDtypeStruct((), jnp.int32), None)  # pyright: ignore
+    with contract.explained("init"):
+        state = protocol.state_shapes(strategy, key, now)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((num_replicates, *leaf.shape), leaf.dtype), state)
 
 
 View = Callable[[Carry], Any]

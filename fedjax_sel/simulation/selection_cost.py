@@ -24,10 +24,10 @@ from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import queries
 from fedjax_sel.simulation.layout import lay_out
-from fedjax_sel.simulation.run import prepared
-from fedjax_sel.simulation.state import distinct
+from fedjax_sel.simulation.run import initial_states, state_shapes
+from fedjax_sel.simulation.state import distinct, output_layer
 from fedjax_sel.strategies import base, protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Outcome, Selection, Strategy
+from fedjax_sel.strategies.base import Env, Fact, Information, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 ROUNDS_A_CALL = 10
@@ -74,6 +74,7 @@ class _Stubs(NamedTuple):
     """Random finite stand-ins for measurements; passed as arguments, so that XLA cannot fold them as constants."""
 
     keys: jax.Array  # [S]
+    env: Env
     facts: Information
     updates: Any  # the model's pytree, [S, K, ...]
 
@@ -110,8 +111,12 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     out. A MemoryError is raised before state and facts together, or the whole program, take more than `most_bytes`.
     """
     key = jax_settings.key(0)
-    initial: Callable[[jax.Array], tuple[_Carry, _Stubs]] = partial(_initial, setting)
-    carry, stubs = jax.eval_shape(initial, key)
+    initial: Callable[[jax.Array], tuple[jax.Array, _Carry, _Stubs]] = partial(_initial, setting)
+    of_state, carry, stubs = jax.eval_shape(initial, key)
+    stream, env, info = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (of_state, stubs.env, carry.info)
+    )
+    carry = carry._replace(state=state_shapes(setting.strategy, stream, env, info, len(setting.sizes)))
     state_bytes, fact_bytes = devices.of_arrays(carry.state), devices.of_arrays(carry.info)
     _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
@@ -123,8 +128,8 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     program_bytes = mesh.size * devices.of_program(program)
     _check_bytes("the program", program_bytes, most_bytes)
 
-    carry, stubs = jax.jit(initial)(key)
-    carry = carry._replace(state=prepared(setting.strategy, *carry, len(setting.sizes)))
+    of_state, carry, stubs = jax.jit(initial)(key)
+    carry = carry._replace(state=initial_states(setting.strategy, *devices.fetch((of_state, stubs.env, carry.info))))
     carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
     length = min(ROUNDS_A_CALL, setting.num_rounds)
@@ -142,18 +147,16 @@ def _check_bytes(what: str, size: int, most: int | None) -> None:
         raise MemoryError(f"{what} would take {size / 1e6:,.1f} MB, more than the {most / 1e6:,.1f} MB allowed")
 
 
-def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
-    """Return the strategy's state and the fact tables before the first round, and the stubs."""
+def _initial(setting: Setting, key: jax.Array) -> tuple[jax.Array, _Carry, _Stubs]:
+    """Return the keys of `init`, the carry before the first round but for the state, and the stubs."""
     strategy, model = setting.strategy, setting.model
     num_replicates, num_clients = setting.sizes.shape
     key_state, key_facts, key_updates, key_rounds = jax.random.split(key, 4)
 
-    def init(key, sizes):
-        counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
-        given = (sizes, sizes / sizes.sum(), sizes, model.shapes(), queries.output_layer(model), setting.has_clock)
-        return strategy.init(key, Env(*counts, *given))
-
-    state = jax.vmap(init)(jax.random.split(key_state, num_replicates), jnp.asarray(setting.sizes))
+    sizes = jnp.asarray(setting.sizes)
+    counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
+    shares = sizes / sizes.sum(axis=1, keepdims=True)
+    env = Env(*counts, sizes, shares, sizes, model.shapes(), output_layer(model), setting.has_clock)
     empty = queries.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
     info = facts = empty
     for position, kind in enumerate(empty.kinds()):
@@ -168,8 +171,8 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[_Carry, _Stubs]:
         0.01 * jax.random.normal(key, (num_replicates, setting.num_places, *leaf.shape), jnp.float32)
         for key, leaf in zip(jax.random.split(key_updates, len(leaves)), leaves)
     ]
-    stubs = _Stubs(jax.random.split(key_rounds, num_replicates), facts, jax.tree.unflatten(structure, updates))
-    return _Carry(state, info), stubs
+    stubs = _Stubs(jax.random.split(key_rounds, num_replicates), env, facts, jax.tree.unflatten(structure, updates))
+    return jax.random.split(key_state, num_replicates), _Carry((), info), stubs
 
 
 def _rounds(setting: Setting, carry: _Carry, first: jax.Array, stubs: _Stubs) -> tuple[_Carry, Selection]:
@@ -201,20 +204,18 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
             info = protocol.enter_answers(info, request.kind, values, queried & request.when.due(round))
         return info, bill
 
-    selection_state = SelectionState(carry.state, carry.info)
-    selection_state, (selection, _) = protocol.select(
-        strategy, serve, selection_state, Keys(keys[2], keys[3]), round, available
-    )
+    selection_state = SelectionState(carry.state, Now(stubs.env, carry.info, round, available))
+    selection_state, (selection, _) = protocol.select(strategy, serve, selection_state, Keys(keys[2], keys[3]))
     selection_state = protocol.query_cohort(serve, selection_state, selection)
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_places))
-    step, finite = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_places,), bool)
+    step, yes = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_places,), bool)
     metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_places,), 0.1)
     if any(request.kind == "server_metrics" for request in strategy.requests):
         before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
         metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))
     subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
     seconds = 10 * losses[0] if setting.has_clock else None
-    outcome = Outcome(updates, losses[0], losses[1], step, finite, metrics, lengths, subset_loss, seconds)
-    selection_state = protocol.learn(strategy, selection_state, round, selection, outcome)
-    return _Carry(selection_state.state, selection_state.info), selection
+    outcome = Outcome(updates, losses[0], losses[1], step, selection.mask, yes, metrics, lengths, subset_loss, seconds)
+    selection_state = protocol.learn(strategy, selection_state, selection, outcome)
+    return _Carry(selection_state.state, selection_state.now.info), selection

@@ -14,10 +14,10 @@ from jax.sharding import Mesh
 
 from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Params
+from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.strategies.base import Evaluation, Information, Selection, Strategy
+from fedjax_sel.strategies.base import Env, Evaluation, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import OptimizerState, Trainer
@@ -291,6 +291,21 @@ class RoundContext(NamedTuple):
     round: jax.Array  # t, int32 scalar
     available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
     timing: Timing | None = None  # the round's speed of each client, with jitter, leaves [S, N]; None without a clock
+
+
+def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
+    """Return what the strategy knows without a query, leaves [S, N]; `params` are the trained weights, [S, ...]."""
+    model, (num_clients, num_classes) = plan.trainer.model, federation.label_counts.shape[1:]
+    sizes = federation.train_sizes
+    counts = (num_clients, plan.num_selected, plan.num_rounds, num_classes, model.num_params)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
+    importance = sizes / sizes.sum(axis=1, keepdims=True)
+    return Env(*counts, sizes, importance, federation.sizes, shapes, output_layer(model), plan.clock is not None)
+
+
+def output_layer(model: Model) -> OutputLayer | None:
+    """Return the position of a model's output layer, as strategies read it."""
+    return None if model.output_layer is None else OutputLayer(*model.output_layer)
 
 
 class Cohort(NamedTuple):

@@ -1,4 +1,4 @@
-"""Selection strategies by name.
+"""Selection strategies by name, and what the author of a strategy imports.
 
 `names()` lists them, `make(name, **hyperparameters)` builds one, and `parameters(name)` returns its hyperparameters. A
 name of the form `mypackage.module:factory` loads a strategy from another package.
@@ -9,7 +9,24 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.strategies.afl import afl
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.base import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Env,
+    Now,
+    Outcome,
+    Request,
+    Selection,
+    Strategy,
+    always,
+    at_start,
+    every,
+    independent_selection,
+    rounds,
+)
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.cyclic import cyclic
 from fedjax_sel.strategies.delta import delta
@@ -22,6 +39,7 @@ from fedjax_sel.strategies.fedgp import fedgp
 from fedjax_sel.strategies.fedlecc import fedlecc
 from fedjax_sel.strategies.fedsae import fedsae
 from fedjax_sel.strategies.fl_dp3s import fl_dp3s
+from fedjax_sel.strategies.from_numpy import from_numpy
 from fedjax_sel.strategies.full import full
 from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.greedyfed import greedyfed
@@ -33,6 +51,29 @@ from fedjax_sel.strategies.osmd import osmd
 from fedjax_sel.strategies.pow_d import pow_d
 from fedjax_sel.strategies.random import random
 from fedjax_sel.strategies.tifl import tifl
+
+__all__ = [
+    "ALL",
+    "CANDIDATES",
+    "NEVER",
+    "SELECTED",
+    "SERVER",
+    "Env",
+    "Now",
+    "Outcome",
+    "Request",
+    "Selection",
+    "Strategy",
+    "always",
+    "at_start",
+    "every",
+    "from_numpy",
+    "independent_selection",
+    "make",
+    "names",
+    "parameters",
+    "rounds",
+]  # fmt: skip
 
 
 class Entry(NamedTuple):

@@ -5,8 +5,8 @@ with low valuations are excluded. Most of the cohort is drawn from the rest, wit
 The remaining places are filled uniformly.
 
     symbol    here                      shape    meaning
-    l_k       info.loss.value[k]        scalar   mean loss of the last received model on k's data, before training
-    n_k       State.sizes[k]            scalar   training examples
+    l_k       now.info.loss.value[k]    scalar   mean loss of the last received model on k's data, before training
+    n_k       now.env.sizes[k]          scalar   training examples
     v_k       valuations                [N]      sqrt(n_k) l_k: the summed loss over sqrt(n_k)
     alpha_1   `alpha1`                           fraction of clients excluded, those with the lowest valuations
     alpha_2   `alpha2`                           q_k proportional to exp(alpha_2 v_k) on the other clients
@@ -23,23 +23,14 @@ Differs from the paper:
 * Unavailable clients are removed, and the method runs on the available clients.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
-
-
-class State(NamedTuple):
-    """Constants; the table of losses holds everything that AFL learns."""
-
-    num_selected: Static  # K
-    sizes: jax.Array  # n_k, float32 [N]
 
 
 def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> Strategy:
@@ -56,18 +47,13 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
     if not 0 <= alpha2 < float("inf"):
         raise UserError(f"afl: alpha2={alpha2} is negative or not finite; the paper uses 0.01")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        return State(Static(env.num_selected), env.sizes.astype(jnp.float32))
+    def select(key, state, now: Now) -> Selection:
+        losses, age = now.info.loss
+        values = known_or_largest(valuations(losses, now.env.sizes.astype(jnp.float32)), age)
+        ids = active_cohort(key, values, now.env.num_selected, alpha1, alpha2, alpha3, now.available)
+        return Selection.of(ids, now.available)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del round
-        values = known_or_largest(valuations(info.loss.value, state.sizes), info.loss.age)
-        ids = active_cohort(key, values, state.num_selected.value, alpha1, alpha2, alpha3, available)
-        return Selection.of(ids, available)
-
-    requests = (Request("loss", ALL, at_start()), Request("loss", SELECTED, always()))
-    return Strategy(name="afl", init=init, select=select, requests=requests)
+    return Strategy("afl", select, (Request("loss", ALL, at_start()), Request("loss", SELECTED, always())))
 
 
 def valuations(losses: jax.Array, sizes: jax.Array) -> jax.Array:

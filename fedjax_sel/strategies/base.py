@@ -30,7 +30,7 @@ Path = tuple[Any, ...]  # keys from the top of a pytree to a leaf, such as ("Den
 
 
 class OutputLayer(NamedTuple):
-    """The paths of the logit layer's weights in a model's parameters; store it in a state as `Static(layer)`."""
+    """The paths of the logit layer's weights in a model's parameters."""
 
     weight: Path  # path of the matrix, C x inputs or inputs x C
     bias: Path | None  # path of the vector [C]; None: the layer has no bias
@@ -59,7 +59,7 @@ def _at(tree: Any, path: Path) -> Any:
 @jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True)
 class Env:
-    """The facts that every strategy receives before the first round. Counts, shapes and paths are static."""
+    """The facts that every strategy receives without a query. Counts, shapes and paths are static."""
 
     num_clients: int
     num_selected: int
@@ -94,29 +94,12 @@ class Env:
 
 __all__ = [
     "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
-    "Env", "Evaluation", "Fact", "Information", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
-    "ServerMetrics", "State", "Static", "Strategy", "UndeclaredFactError", "always", "at_start", "every",
-    "independent_selection", "keep_state", "rounds",
+    "Env", "Evaluation", "Fact", "Information", "Now", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
+    "ServerMetrics", "State", "Strategy", "UndeclaredFactError", "always", "at_start", "every",
+    "independent_selection", "keep_state", "no_state", "rounds",
 ]  # fmt: skip
 
 State = Any  # a pytree; its structure and shapes never change during a run
-
-
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True)
-class Static:
-    """A constant inside a state that stays static under jit, vmap and scan, such as K: `state.num_selected.value`."""
-
-    value: Any
-
-    def __post_init__(self) -> None:
-        try:
-            hash(self.value)
-        except TypeError as error:
-            raise UserError(
-                f"Static({type(self.value).__name__}): the value must be a hashable constant, such as a count; "
-                "store an array in the state directly"
-            ) from error
 
 
 class Fact(NamedTuple):
@@ -170,6 +153,17 @@ class Information:
         """Rebuild an Information from the output of `tree_flatten`."""
         strategy, kinds = static
         return cls(strategy, dict(zip(kinds, facts)))
+
+
+class Now(NamedTuple):
+    """What the server knows when a hook is called."""
+
+    env: Env
+    info: Information  # bought facts
+    round: jax.Array  # t from 0, int32 scalar; never batched
+    # Availability in this round, bool [N]; None if all clients are available. With None, a strategy can reuse
+    # computations that are constant over the run.
+    available: jax.Array | None
 
 
 class Selection(NamedTuple):
@@ -229,6 +223,7 @@ class Outcome(NamedTuple):
     losses_before: jax.Array  # loss of the received model on the client's own data, float32 [K]
     losses_after: jax.Array  # loss after local training, float32 [K]
     step: Any  # the aggregated step of the global model, a pytree like the model
+    reported: jax.Array  # whether the client's report arrived, bool [K]; False also for empty places
     finite: jax.Array  # whether the client's update arrived and is finite, bool [K]
     metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
     # Learning rate times local steps (with momentum: FedNova's |a_k|_1), set by the server. An update divided by it is
@@ -260,50 +255,53 @@ def independent_selection(
 
 
 def keep_state(state: State, *_: Any) -> State:
-    """Return the state unchanged: the default `prepare`, `observe` and `update`."""
+    """Return the state unchanged: the default `observe` and `update`."""
     return state
 
 
+def no_state(key: jax.Array, now: Now) -> State:
+    """Return an empty state: the default `init`, for a strategy that learns nothing."""
+    del key, now
+    return ()
+
+
 class Strategy(NamedTuple):
-    """A selection strategy. Functions are pure and traceable; `round` counts from 0 and is never batched.
+    """A selection strategy. Functions are pure and traceable.
 
     Attributes:
         name: the name used in messages.
-        init: (key, env) -> state.
-        select: (key, state, info, round, available) -> Selection. `available` is bool [N], or None if every client is
-            available. With None, a strategy can reuse computations that are constant over the run.
+        select: (key, state, now) -> Selection.
         requests: the facts that the strategy buys beyond the free fields of `Outcome`.
-        with_replacement: whether `ids` may repeat a client; a declaration for tests and readers.
-        prepare: (state, info) -> state. Called once, after the facts due `at_start` have been measured and before the
-            first round. It runs on the CPU with 64-bit types enabled, for decompositions in float64. The returned state
-            is cast back to the dtypes of `init`.
-        update: (state, info, round, selection, outcome) -> state. Called after the round's aggregation. `info` contains
-            this round's answers of the SELECTED clients. The mask of `selection` is False also for lost reports.
-        observe: (state, info, round, available) -> state. Called in every round after ALL clients have answered and
-            before the selection. It updates the state from facts measured at the opening of the round.
-        candidates: (key, state, info, round, available) -> int32 [d], the distinct clients that requests to CANDIDATES
-            query. In `select`, their answers have age 0; unavailable candidates do not answer. None without such
-            requests.
-        inclusion: (state, info, round, available) -> expected number of times that `select` names each client,
-            float32 [N], positive for every client that can be selected. Returns None if it is unknown for this
-            `available`. Only the aggregation rule `unbiased` uses it. None if the law has no closed form.
+        init: (key, now) -> state. Called once, after the facts due `at_start` have been measured and before the first
+            round. It runs on the CPU with 64-bit types enabled, for decompositions in float64; the state is then cast
+            to 32-bit types. A strategy that learns nothing needs none.
+        update: (state, now, selection, outcome) -> state. Called after the round's aggregation. `now.info` contains
+            this round's answers of the SELECTED clients. `selection` is the cohort; `outcome.reported` marks the
+            clients whose report arrived.
+        observe: (state, now) -> state. Called in every round after ALL clients have answered and before the selection.
+            It updates the state from facts measured at the opening of the round.
+        candidates: (key, state, now) -> int32 [d], the distinct clients that requests to CANDIDATES query. In `select`,
+            their answers have age 0; unavailable candidates do not answer. None without such requests.
+        inclusion: (state, now) -> expected number of times that `select` names each client, float32 [N], positive for
+            every client that can be selected. Returns None if it is unknown for this `now.available`. Only the
+            aggregation rule `unbiased` uses it. None if the law has no closed form.
         max_selected: (N, K) -> largest cohort, an integer from K to N, for a strategy whose cohort size is random. A
             Selection then has that many places, and the mask marks the selected clients. Memory and time follow the
             places; the ledger bills the selected clients. For independent draws of K clients on average, use
             `sampling.independent_places`, which is min(N, K + 4 sqrt(K)), rounded up. None: K clients.
+        with_replacement: whether `ids` may repeat a client; a declaration for tests and readers.
     """
 
     name: str
-    init: Callable[[jax.Array, Env], State]
-    select: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], Selection]
+    select: Callable[[jax.Array, State, Now], Selection]
     requests: tuple[Request, ...] = ()
-    with_replacement: bool = False
-    prepare: Callable[[State, Information], State] = keep_state
-    update: Callable[[State, Information, jax.Array, Selection, Outcome], State] = keep_state
-    candidates: Callable[[jax.Array, State, Information, jax.Array, jax.Array | None], jax.Array] | None = None
-    observe: Callable[[State, Information, jax.Array, jax.Array | None], State] = keep_state
-    inclusion: Callable[[State, Information, jax.Array, jax.Array | None], jax.Array | None] | None = None
+    init: Callable[[jax.Array, Now], State] = no_state
+    update: Callable[[State, Now, Selection, Outcome], State] = keep_state
+    observe: Callable[[State, Now], State] = keep_state
+    candidates: Callable[[jax.Array, State, Now], jax.Array] | None = None
+    inclusion: Callable[[State, Now], jax.Array | None] | None = None
     max_selected: Callable[[int, int], int] | None = None
+    with_replacement: bool = False
 
     def num_places(self, num_clients: int, num_selected: int) -> int:
         """Return the number of places of a Selection: K, or the value of `max_selected`."""

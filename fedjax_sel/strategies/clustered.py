@@ -33,30 +33,27 @@ Differs from the paper:
   available clients, with probabilities proportional to n_i.
 """
 
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Env, Now, Outcome, Selection, Strategy
 
 _LONGEST = 1e18  # largest norm of an update; squared distances of longer ones overflow float32
 
 
 class Size(NamedTuple):
-    """The state of Algorithm 1, which is constant."""
+    """The state of Algorithm 1, which is constant: ties of sizes are broken once."""
 
-    sizes: jax.Array  # n_i, int32 [N]
     urns: jax.Array  # masses, int32 [K, N]
 
 
 class Similarity(NamedTuple):
     """The state of Algorithm 2."""
 
-    num_selected: Static  # K
-    sizes: jax.Array  # n_i, int32 [N]
     gradients: jax.Array  # G, float32 [N, P]; for arccos each row has norm 1 or 0
     seen: jax.Array  # whether G_i is nonzero, bool [N]
     distances: jax.Array  # s, float32 [N, N]
@@ -88,41 +85,35 @@ def clustered(
             if value != usual and have != needed:
                 raise UserError(f"clustered: {name}={value} has no effect with {other}={have}; leave one of them out")
 
-    def init_size(key: jax.Array, env: Env) -> Size:
-        sizes = clustering.fitting(env.sizes, env.num_selected)
-        shuffled = jax.random.permutation(key, env.num_clients)
-        poured = clustering.pour_by_size(sizes[shuffled], env.num_selected)
-        return Size(sizes, poured[:, jnp.argsort(shuffled)])
+    def init_size(key, now: Now) -> Size:
+        shuffled = jax.random.permutation(key, now.env.num_clients)
+        poured = clustering.pour_by_size(_sizes(now.env)[shuffled], now.env.num_selected)
+        return Size(poured[:, jnp.argsort(shuffled)])
 
-    def select_by_size(key, state: Size, info, round, available) -> Selection:
-        del info, round
-        return _draw(key, state.urns, state.sizes, available)
+    def select_by_size(key, state: Size, now: Now) -> Selection:
+        return _draw(key, state.urns, _sizes(now.env), now.available)
 
-    def init(key: jax.Array, env: Env) -> Similarity:
-        del key
-        n, sizes = env.num_clients, clustering.fitting(env.sizes, env.num_selected)
-        gradients, distances = jnp.zeros((n, env.num_params), jnp.float32), jnp.zeros((n, n), jnp.float32)
-        return Similarity(Static(env.num_selected), sizes, gradients, jnp.zeros((n,), bool), distances)
+    def init(key, now: Now) -> Similarity:
+        n, zeros = now.env.num_clients, jnp.zeros
+        return Similarity(zeros((n, now.env.num_params), jnp.float32), zeros((n,), bool), zeros((n, n), jnp.float32))
 
-    def select(key, state: Similarity, info, round, available) -> Selection:
-        del info, round
+    def select(key, state: Similarity, now: Now) -> Selection:
         key_shuffle, key_draw = jax.random.split(key)
-        masses = similarity_urns(key_shuffle, state.distances, state.sizes, state.num_selected.value, linkage)
-        return _draw(key_draw, masses, state.sizes, available)
+        sizes = _sizes(now.env)
+        masses = similarity_urns(key_shuffle, state.distances, sizes, now.env.num_selected, linkage)
+        return _draw(key_draw, masses, sizes, now.available)
 
-    def update(state: Similarity, info, round, selection: Selection, outcome: Outcome) -> Similarity:
-        del info, round
-        k, num_clients = state.num_selected.value, state.sizes.shape[0]
-        rows = [leaf.reshape(k, -1).astype(jnp.float32) for leaf in jax.tree.leaves(outcome.updates)]
+    def update(state: Similarity, now: Now, selection: Selection, outcome: Outcome) -> Similarity:
+        rows = [leaf.reshape(now.env.num_selected, -1).astype(jnp.float32) for leaf in jax.tree.leaves(outcome.updates)]
         updates = jnp.concatenate(rows, axis=1)
         largest = jnp.abs(updates).max(axis=1)  # scaling before squaring prevents underflow of small entries
-        taken = selection.mask & outcome.finite & (largest * jnp.sqrt(float(updates.shape[1])) < _LONGEST)
+        taken = outcome.reported & outcome.finite & (largest * jnp.sqrt(float(updates.shape[1])) < _LONGEST)
         updates = jnp.where(taken[:, None], updates, 0.0)
         if distance == "arccos":
             updates = updates / jnp.where(taken & (largest > 0), largest, 1.0)[:, None]
             length = jnp.sqrt(jnp.sum(updates**2, axis=1))
             updates = updates / jnp.where(length > 0, length, 1.0)[:, None]
-        places = jnp.where(taken, selection.ids, num_clients)
+        places = jnp.where(taken, selection.ids, now.env.num_clients)
         gradients = state.gradients.at[places].set(updates, mode="drop")
         seen = state.seen.at[places].set(largest > 0, mode="drop")
         # Vectors are read back from the table: XLA would fuse the division above, and equal updates would round apart.
@@ -132,20 +123,22 @@ def clustered(
             apart = jnp.pi / 2 if unseen == "group" else 0.0
             fresh = jnp.where(seen_rows & seen, fresh, jnp.where(seen_rows ^ seen, apart, 0.0))
         distances = state.distances.at[places].set(fresh, mode="drop").at[:, places].set(fresh.T, mode="drop")
-        return state._replace(gradients=gradients, seen=seen, distances=distances)
+        return Similarity(gradients, seen, distances)
 
     if variant == "size":
-        return Strategy("clustered", init_size, select_by_size, with_replacement=True, inclusion=_inclusion)
-    return Strategy("clustered", init, select, with_replacement=True, update=update, inclusion=_inclusion)
+        return Strategy("clustered", select_by_size, init=init_size, with_replacement=True, inclusion=_inclusion)
+    return Strategy("clustered", select, init=init, update=update, with_replacement=True, inclusion=_inclusion)
 
 
-def _inclusion(state: Any, info, round, available) -> jax.Array | None:
+def _sizes(env: Env) -> jax.Array:
+    """Return n_i, int32 [N], in units in which K n does not overflow."""
+    return clustering.fitting(env.sizes, env.num_selected)
+
+
+def _inclusion(state, now: Now) -> jax.Array | None:
     """Return K n_i / n, the expected number of draws; None with unavailable clients, which have no closed form."""
-    del info, round
-    if available is not None:
-        return None
-    num_selected = state.urns.shape[0] if isinstance(state, Size) else state.num_selected.value
-    return num_selected * state.sizes / state.sizes.sum()
+    sizes = _sizes(now.env)
+    return now.env.num_selected * sizes / sizes.sum() if now.available is None else None
 
 
 def similarity_urns(

@@ -1,17 +1,19 @@
 """Checks of a strategy against the contract, by shapes and by values."""
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Env, Information, OutputLayer, Selection, Strategy
+from fedjax_sel.strategies.base import Env, Now, OutputLayer, Selection, Strategy
 from fedjax_sel.strategies.facts import CANDIDATES, Counts, Request, Schedule
 
 Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
@@ -22,10 +24,18 @@ class BrokenContractError(UserError):
 
 
 def trace(name: str, hook: Hook) -> Any:
-    """Return the shapes of a hook's result, traced with 64-bit types for `prepare`; its UserErrors pass through."""
+    """Return the shapes of a hook's result, traced with 64-bit types for `init`; its UserErrors pass through."""
     function, arguments = hook
-    with enable_x64(name == "prepare"), explained(name):
+    with enable_x64(name == "init"), explained(name):
         return jax.eval_shape(function, *arguments)
+
+
+def program(name: str, hook: Hook) -> tuple[str, list[bytes]]:
+    """Trace a hook without JAX's cache; return its program's text without addresses, and its constants."""
+    function, arguments = hook
+    with enable_x64(name == "init"):
+        closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
+    return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
 
 
 @contextlib.contextmanager
@@ -38,7 +48,7 @@ def explained(name: str) -> Iterator[None]:
     except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
         raise BrokenContractError(
             f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
-            "jnp for numpy, and Static for counts"
+            "jnp for numpy, and counts of `now.env`"
         ) from error
     except RAISED_BY_PLUGINS as error:
         raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
@@ -94,13 +104,11 @@ def same_state(name: str, old: Any, new: Any) -> None:
     """Check that a hook keeps the structure, shapes and dtypes of the state that `init` returns."""
     if jax.tree.structure(new) != jax.tree.structure(old):
         raise BrokenContractError(
-            f"`{name}` returns a state with another structure than `init` (other fields, or a changed Static); "
+            f"`{name}` returns a state with another structure than `init` (other fields); "
             "return the same NamedTuple, and store changing values in arrays"
         )
     for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
-        # The result of `prepare` is cast back within one kind of dtype: float64 to float32, but not to integers.
-        same_dtype = before.dtype == after.dtype or (name == "prepare" and before.dtype.kind == after.dtype.kind)
-        if before.shape != after.shape or not same_dtype:
+        if before.shape != after.shape or before.dtype != after.dtype:
             raise BrokenContractError(
                 f"`{name}` returns state{jax.tree_util.keystr(path)} as {after.dtype} {list(after.shape)}, but `init` "
                 f"returns {before.dtype} {list(before.shape)}; keep the dtype and shape"
@@ -130,10 +138,10 @@ def check(
     """
     with _named(strategy):
         table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
-        state = table["prepare"][1][0]
+        state = table["observe"][1][0]
         if strategy.candidates is not None:
             candidates(trace("candidates", table["candidates"]), num_clients)
-        for name in ("prepare", "observe", "update"):
+        for name in ("observe", "update"):
             same_state(name, state, trace(name, table[name]))
 
 
@@ -161,41 +169,43 @@ def traced(
 ) -> dict[str, Hook]:
     """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
     places = num_places(strategy, num_clients, num_selected)
-    sizes = _shape((num_clients,), jnp.int32)
-
-    def init(key, sizes):
-        counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
-        shares = (sizes / sizes.sum()).astype(jnp.float32)
-        return strategy.init(key, Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock))
-
     key = jax.eval_shape(lambda: jax_settings.key(0))
-    state = trace("init", (init, (key, sizes)))
-    info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
-    available = None if everyone_available else _shape((num_clients,), jnp.bool_)
-    arguments = (strategy, key, state, info, available)
-    answer = trace("select", hooks(*arguments, None, None)["select"])
+    now = now_shapes(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
+    with explained("init"):
+        state = protocol.state_shapes(strategy, key, now)
+    answer = trace("select", (strategy.select, (key, state, now)))
     selection(answer, places, strategy.max_selected is not None)
     outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
-    return {"init": (init, (key, sizes)), **hooks(*arguments, answer, outcome)}
+    return hooks(strategy, key, state, now, answer, outcome)
 
 
-def hooks(
-    strategy: Strategy, key: Any, state: Any, info: Information, available: Any, answer: Any, outcome: Any
-) -> dict[str, Hook]:
-    """Return name -> hook with its argument shapes, in the order of a round.
+def now_shapes(
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
+) -> Now:
+    """Return the shapes of what hooks read, in a run of the given size with a small model."""
+    sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
+    counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
+    env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
+    info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
+    available: Any = None if everyone_available else _shape((num_clients,), jnp.bool_)
+    return Now(env, info, _shape((), jnp.int32), available)
 
-    Without `answer`, the shapes of the result of `select`, `update` is omitted.
-    """
-    round = _shape((), jnp.int32)
+
+def hooks(strategy: Strategy, key: Any, state: Any, now: Now, answer: Any, outcome: Any) -> dict[str, Hook]:
+    """Return name -> hook with its argument shapes, in the order of a round, from the shapes of their arguments."""
     table: dict[str, Hook] = {
-        "prepare": (strategy.prepare, (state, info)),
-        "observe": (strategy.observe, (state, info, round, available)),
-        "select": (strategy.select, (key, state, info, round, available)),
+        "init": (strategy.init, (key, now)),
+        "observe": (strategy.observe, (state, now)),
+        "select": (strategy.select, (key, state, now)),
+        "update": (strategy.update, (state, now, answer, outcome)),
     }
     if strategy.candidates is not None:
-        table["candidates"] = (strategy.candidates, (key, state, info, round, available))
-    if answer is not None:
-        table["update"] = (strategy.update, (state, info, round, answer, outcome))
+        table["candidates"] = (strategy.candidates, (key, state, now))
     return table
 
 

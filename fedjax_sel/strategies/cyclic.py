@@ -26,13 +26,12 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 
 
 class State(NamedTuple):
-    """Constants; cyclic participation learns nothing."""
+    """Random groups; cyclic participation learns nothing."""
 
-    num_selected: Static  # K
     groups: jax.Array  # group of each client, int32 [N]
 
 
@@ -45,20 +44,17 @@ def cyclic(*, num_groups: int = 5) -> Strategy:
     if num_groups < 1:
         raise UserError(f"cyclic: num_groups={num_groups} is below 1; leave it out for the default")
 
-    def init(key: jax.Array, env: Env) -> State:
-        n = env.num_clients
+    def init(key, now: Now) -> State:
+        n = now.env.num_clients
         if num_groups > n:
             raise UserError(f"cyclic: num_groups={num_groups} exceeds the {n} clients; give at most {n}")
-        groups = jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32) * num_groups // n)
-        return State(Static(env.num_selected), groups)
+        return State(jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32) * num_groups // n))
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info
-        k, n = state.num_selected.value, state.groups.shape[0]
-        turns = (state.groups - round) % num_groups  # rounds until each client's group is due
-        if available is not None:
-            turns = jnp.where(available, turns, num_groups)
-        ids = sampling.first((turns.astype(jnp.uint32), *sampling.random_words(key, n)), k)
-        return Selection.of(ids, available)
+    def select(key, state: State, now: Now) -> Selection:
+        turns = (state.groups - now.round) % num_groups  # rounds until each client's group is due
+        if now.available is not None:
+            turns = jnp.where(now.available, turns, num_groups)
+        words = sampling.random_words(key, now.env.num_clients)
+        return Selection.of(sampling.first((turns.astype(jnp.uint32), *words), now.env.num_selected), now.available)
 
-    return Strategy("cyclic", init, select)
+    return Strategy("cyclic", select, init=init)

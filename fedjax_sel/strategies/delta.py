@@ -6,7 +6,7 @@ diverse gradients, instead of large ones. The paper has two forms. The theoretic
 clients in every round. The practical form (Sec. 4) uses the cohort's own. This file implements the practical form.
 
     symbol   here                   shape    meaning
-    p_i      State.importance       [N]      data share n_i / n
+    p_i      now.env.importance     [N]      data share n_i / n
     S        selection.ids, mask    set      clients whose reports arrived
     g_i      osmd.gradients         [P]      mean gradient along the local path: minus the update over rate x steps
     zeta_i   diversity(...)         scalar   |g_i - mean of g_j over S|: diversity of the gradient
@@ -40,7 +40,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.osmd import among, draw, gradients, lengths
 
 _FLOOR = 0.01  # smallest q, in units of 1 / N: a weight is at most 100 times that of a uniform draw
@@ -49,8 +49,6 @@ _FLOOR = 0.01  # smallest q, in units of 1 / N: a weight is at most 100 times th
 class State(NamedTuple):
     """Probabilities of a draw."""
 
-    num_selected: Static  # K
-    importance: jax.Array  # p, float32 [N]
     probabilities: jax.Array  # q, float32 [N]
 
 
@@ -61,33 +59,29 @@ def delta(*, score: Literal["diversity", "share-diversity"] = "diversity") -> St
         score: s_i: the gradient's diversity (`diversity`), or its product with the data share (`share-diversity`).
     """
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        n = env.num_clients
-        return State(Static(env.num_selected), env.importance, jnp.full((n,), 1 / n, jnp.float32))
+    def init(key, now: Now) -> State:
+        n = now.env.num_clients
+        return State(jnp.full((n,), 1 / n, jnp.float32))
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
-        law, importance = among(available, state.probabilities), among(available, state.importance)
-        return draw(key, law, importance, state.num_selected.value)
+    def select(key, state: State, now: Now) -> Selection:
+        law, importance = among(now.available, state.probabilities), among(now.available, now.env.importance)
+        return draw(key, law, importance, now.env.num_selected)
 
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info, round
-        ids, arrived, n = selection.ids, selection.mask & outcome.finite, state.importance.shape[0]
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        ids, arrived, n = selection.ids, outcome.reported & outcome.finite, now.env.num_clients
         scores = diversity(gradients(outcome), arrived)
         if score == "share-diversity":
-            scores *= state.importance[ids]
+            scores *= now.env.importance[ids]
         usable = jnp.isfinite(scores.sum()) & (scores.sum() > 0)
         share = jnp.where(arrived, state.probabilities[ids], 0.0).sum()
         fresh = floored(scores / jnp.where(usable, scores.sum(), 1.0) * share, arrived, _FLOOR / n)
         places = jnp.where(arrived & usable, ids, n)
-        return state._replace(probabilities=state.probabilities.at[places].set(fresh, mode="drop"))
+        return State(state.probabilities.at[places].set(fresh, mode="drop"))
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round
-        return state.num_selected.value * among(available, state.probabilities)
+    def inclusion(state: State, now: Now) -> jax.Array:
+        return now.env.num_selected * among(now.available, state.probabilities)
 
-    return Strategy("delta", init, select, with_replacement=True, update=update, inclusion=inclusion)
+    return Strategy("delta", select, init=init, update=update, inclusion=inclusion, with_replacement=True)
 
 
 def diversity(vectors: Any, arrived: jax.Array) -> jax.Array:

@@ -4,11 +4,11 @@ Each client is represented by the cohort member with the nearest gradient. The c
 the sum of these distances. `lazy` (the paper's no-overhead variant) uses each client's gradient from its last
 selection, starting from all gradients at w^0. `ideal` buys all gradients in every round.
 
-    symbol   here                        shape    meaning
-    g_i      info.gradient.value[i]      [P]      gradient of i's mean loss over all its data, before local training
-    D_ij     State.distances             [N, N]   ||g_i - g_j||_2, not squared
-    G(S)     facility_location.cost      scalar   sum_j min_{i in S} D_ij bounds the error of the cohort's gradient
-    gamma_i  Selection.weights           [K]      |{j : i = argmin_{s in S} D_sj}| / N, with weights="cluster-size"
+    symbol   here                            shape    meaning
+    g_i      now.info.gradient.value[i]      [P]      gradient of i's mean loss over all its data, before local training
+    D_ij     distances                       [N, N]   ||g_i - g_j||_2, not squared
+    G(S)     facility_location.cost          scalar   sum_j min_{i in S} D_ij bounds the error of the cohort's gradient
+    gamma_i  Selection.weights               [K]      |{j : i = argmin_{s in S} D_sj}| / N, with weights="cluster-size"
 
 Information bought: `lazy`: all gradients at the start (N models down, N P floats up), then K P floats per round.
 `ideal`: all gradients in every round (N models down, N P floats up). Neither allows secure aggregation.
@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import facility_location
-from fedjax_sel.strategies.base import Env, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Fact, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _SUBSET_SHARE = 0.1  # fraction of clients that a stochastic greedy step evaluates, but at least K of them
@@ -41,9 +41,8 @@ _LONGEST = 1e18  # largest norm of a gradient; squared distances of longer ones 
 
 
 class State(NamedTuple):
-    """Distances between the clients' last known gradients."""
+    """Distances between the clients' last known gradients, for `lazy`."""
 
-    num_selected: Static  # K
     distances: jax.Array  # D, float32 [N, N]
 
 
@@ -65,55 +64,43 @@ def divfl(
     if not 0 <= mixing <= 1:
         raise UserError(f"divfl: mixing={mixing} is outside [0, 1]; the paper uses 0")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        # Before the gradients are measured all distances are zero, so cohorts are uniform.
-        return State(Static(env.num_selected), jnp.zeros((env.num_clients, env.num_clients), jnp.float32))
+    def init(key, now: Now) -> State:
+        value, age = now.info.gradient
+        distances = known_distances(Fact(value.astype(jnp.float64), age))
+        return State(_apart(distances, distances.max(), age < NEVER))
 
-    def refresh_all(state: State, info: Information) -> State:
-        gradients = _usable(info.gradient.value.astype(state.distances.dtype))
-        known = info.gradient.age < NEVER
-        distances = facility_location.euclidean_distances(gradients, gradients)
-        return state._replace(distances=jnp.where(known[:, None] & known, distances, 0.0))
-
-    def prepare(state: State, info: Information) -> State:
-        fresh = refresh_all(state._replace(distances=state.distances.astype(jnp.float64)), info)
-        return fresh._replace(distances=_apart(fresh.distances, fresh.distances.max(), info.gradient.age < NEVER))
-
-    def observe(state: State, info: Information, round, available) -> State:
-        del round, available
-        return refresh_all(state, info)
-
-    def refresh_cohort(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
-        del round, outcome
-        gradients = _usable(info.gradient.value)
-        known = info.gradient.age < NEVER
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        gradients, known = _usable(now.info.gradient.value), now.info.gradient.age < NEVER
         fresh = facility_location.euclidean_distances(gradients[selection.ids], gradients)  # [K, N]
         fresh = jnp.where(known[selection.ids][:, None] & known, fresh, state.distances[selection.ids])
-        rows = jnp.where(selection.mask, selection.ids, state.distances.shape[0])
+        rows = jnp.where(outcome.reported, selection.ids, now.env.num_clients)
         distances = state.distances.at[rows].set(fresh, mode="drop").at[:, rows].set(fresh.T, mode="drop")
         # The first nonzero distances give the scale for clients that never answered.
         first = ~(state.distances > 0).any()
-        distances = jnp.where(first, _apart(distances, distances.max(), known), distances)
-        return state._replace(distances=distances)
+        return State(jnp.where(first, _apart(distances, distances.max(), known), distances))
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
-        k, num_clients = state.num_selected.value, state.distances.shape[0]
+    def select(key, state, now: Now) -> Selection:
+        k, num_clients, available = now.env.num_selected, now.env.num_clients, now.available
+        distances = known_distances(now.info.gradient) if variant == "ideal" else state.distances
         key_greedy, key_mixing = jax.random.split(key)
         subset = max(k, int(_SUBSET_SHARE * num_clients + 1e-9)) if greedy == "stochastic" else None
-        ids = facility_location.select_greedily(state.distances, k, key_greedy, available, subset)
+        ids = facility_location.select_greedily(distances, k, key_greedy, available, subset)
         if mixing > 0:
             ids = _mix(key_mixing, ids, mixing, num_clients, available)
         mask = jnp.ones((k,), bool) if available is None else available[ids]
-        shares = facility_location.shares(state.distances, ids, mask) if weights == "cluster-size" else None
+        shares = facility_location.shares(distances, ids, mask) if weights == "cluster-size" else None
         return Selection(ids, shares, mask)
 
     if variant == "ideal":
-        requests = (Request("gradient", ALL, always()),)
-        return Strategy(name="divfl", init=init, select=select, requests=requests, observe=observe)
+        return Strategy("divfl", select, (Request("gradient", ALL, always()),))
     requests = (Request("gradient", ALL, at_start()), Request("gradient", SELECTED, always()))
-    return Strategy("divfl", init, select, requests, prepare=prepare, update=refresh_cohort)
+    return Strategy("divfl", select, requests, init=init, update=update)
+
+
+def known_distances(gradient: Fact) -> jax.Array:
+    """Return D, [N, N], from gradients [N, P]; 0 for clients that never answered."""
+    gradients, known = _usable(gradient.value), gradient.age < NEVER
+    return jnp.where(known[:, None] & known, facility_location.euclidean_distances(gradients, gradients), 0.0)
 
 
 def _apart(distances: jax.Array, largest: jax.Array, known: jax.Array) -> jax.Array:

@@ -9,8 +9,8 @@ client keeps a minimum probability sigma_t, the fairness quota.
     w_i       exp(State.log_weights[i])  scalar   exponential weight, divided by the largest one
     alpha_t   cap                        scalar   cap on the weights, with which no probability exceeds 1
     S_t       p_i >= _CERTAIN            [N]      clients whose weight exceeds alpha_t, so that p_i = 1
-    p_i       State.probabilities[i]     scalar   allocated probability; the sum over all clients is k
-    x_i       selection.mask             [k]      1 if the report of a selected client arrived, else 0
+    p_i       allocation                 [N]      allocated probability; the sum over all clients is k
+    x_i       outcome.reported           [k]      1 if the report of a selected client arrived, else 0
     eta       `learning_rate`                     learning rate of the weights
 
 ProbAlloc, with w'_i = min(w_i, alpha_t):
@@ -49,20 +49,16 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 
 _SMALLEST = 1e-30  # of a probability that a division sees
 _CERTAIN = 1 - 1e-6  # from here on, a probability is 1 but for rounding
 
 
 class State(NamedTuple):
-    """The bandit's weights, and the allocation of the current round."""
+    """The bandit's weights."""
 
-    num_selected: Static  # k
-    first_fair_round: jax.Array  # round from 0 in which the quota starts, float32 scalar
     log_weights: jax.Array  # log w_i minus the largest one, float32 [N]
-    probabilities: jax.Array  # p_i, float32 [N]; 0 for unavailable clients
-    gains: jax.Array  # growth of log w_i if client i is selected and reports, float32 [N]
 
 
 def e3cs(
@@ -89,44 +85,46 @@ def e3cs(
     if not 0 < learning_rate < float("inf"):
         raise UserError(f"e3cs: learning_rate={learning_rate} is not above 0 or not finite; leave it out for 0.5")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        zeros = jnp.zeros((env.num_clients,))
-        start = jnp.float32(quota_start * env.num_rounds if quota_start else 0.0)
-        return State(Static(env.num_selected), start, zeros, zeros, zeros)
+    def init(key, now: Now) -> State:
+        return State(jnp.zeros((now.env.num_clients,), jnp.float32))
 
-    def observe(state: State, info, round, available) -> State:
-        del info
-        here = jnp.ones(state.log_weights.shape, bool) if available is None else available
-        n = jnp.maximum(here.sum(), 1).astype(jnp.float32)
-        k = jnp.minimum(state.num_selected.value, n)
-        fraction = jnp.where(round < state.first_fair_round, 0.0, quota)
-        probabilities = allocate(state.log_weights, here, k, fraction)
-        gains = k * (1 - fraction) * learning_rate / (n * jnp.maximum(probabilities, _SMALLEST))
-        uncapped = here & (probabilities < _CERTAIN)
-        return state._replace(probabilities=probabilities, gains=jnp.where(uncapped, gains, 0.0))
+    def fraction(now: Now) -> jax.Array:
+        return jnp.where(now.round < quota_start * now.env.num_rounds, 0.0, quota)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
-        k = state.num_selected.value
+    def probabilities(state: State, now: Now) -> jax.Array:
+        return allocation(state, now, fraction(now))[0]
+
+    def select(key, state: State, now: Now) -> Selection:
+        chance, k = probabilities(state, now), now.env.num_selected
         if draw == "sequential":
-            ids = sampling.without_replacement(key, state.probabilities, k, available)
+            ids = sampling.without_replacement(key, chance, k, now.available)
         else:
-            ids = sampling.systematic(key, state.probabilities, k)
-        return Selection.of(ids, available)
+            ids = sampling.systematic(key, chance, k)
+        return Selection.of(ids, now.available)
 
-    def update(state: State, info, round, selection: Selection, outcome) -> State:
-        del info, round, outcome
-        gains = jnp.where(selection.mask, state.gains[selection.ids], 0.0)
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        growth = allocation(state, now, fraction(now), learning_rate)[1]
+        gains = jnp.where(outcome.reported, growth[selection.ids], 0.0)
         log_weights = state.log_weights.at[selection.ids].add(gains)
-        return state._replace(log_weights=log_weights - log_weights.max())
+        return State(log_weights - log_weights.max())
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round, available
-        return state.probabilities
+    exact = probabilities if draw == "systematic" and quota > 0 and quota_start == 0 else None
+    return Strategy("e3cs", select, init=init, update=update, inclusion=exact)
 
-    exact = inclusion if draw == "systematic" and quota > 0 and quota_start == 0 else None
-    return Strategy("e3cs", init, select, update=update, observe=observe, inclusion=exact)
+
+def allocation(
+    state: State, now: Now, fraction: jax.Array | float, learning_rate: float = 0.0
+) -> tuple[jax.Array, jax.Array]:
+    """Return p_i, and the growth of log w_i if client i is selected and reports; both are float32 [N].
+
+    The quota is `fraction` of k / N.
+    """
+    here = jnp.ones(state.log_weights.shape, bool) if now.available is None else now.available
+    n = jnp.maximum(here.sum(), 1).astype(jnp.float32)
+    k = jnp.minimum(now.env.num_selected, n)
+    probabilities = allocate(state.log_weights, here, k, fraction)
+    gains = k * (1 - fraction) * learning_rate / (n * jnp.maximum(probabilities, _SMALLEST))
+    return probabilities, jnp.where(here & (probabilities < _CERTAIN), gains, 0.0)
 
 
 def allocate(log_weights: jax.Array, here: jax.Array, k: jax.Array | float, fraction: jax.Array | float) -> jax.Array:

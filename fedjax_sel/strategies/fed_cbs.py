@@ -12,7 +12,7 @@ for clients that balance the labels of the cohort so far. The first draw also fa
     beta_m    m                              scalar   exponent of the m-th draw
     lambda    `exploration`                  scalar   factor of the exploration
     T_k       1 + State.counts[k]            [N]      number of selections of client k
-    t         round + 1                      scalar   round, from 1
+    t         now.round + 1                  scalar   round, from 1
 
     P(c_1)              ~  QCID(M_1)^-beta_1 + lambda sqrt(3 ln t / (2 T_{c_1}))
     P(c_m | M_{m-1})    ~  QCID(M_m)^-beta_m                                               m = 2, ..., K
@@ -40,7 +40,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
 
 _BALANCED = 1e-10
@@ -49,7 +49,6 @@ _BALANCED = 1e-10
 class State(NamedTuple):
     """Selections so far; the histograms are a fact."""
 
-    num_selected: Static  # K
     counts: jax.Array  # reports of each client that arrived, int32 [N]
 
 
@@ -62,22 +61,20 @@ def fed_cbs(*, exploration: float = 10.0) -> Strategy:
     if not 0 <= exploration < float("inf"):
         raise UserError(f"fed_cbs: exploration={exploration} is negative or not finite; the default is 10")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        return State(Static(env.num_selected), jnp.zeros((env.num_clients,), jnp.int32))
+    def init(key, now: Now) -> State:
+        return State(jnp.zeros((now.env.num_clients,), jnp.int32))
 
-    def select(key, state: State, info: Information, round, available) -> Selection:
-        histograms = known_or_mean(*info.label_histogram)
-        log_rounds = jnp.log(jnp.asarray(round, jnp.float32) + 1.0)
+    def select(key, state: State, now: Now) -> Selection:
+        histograms = known_or_mean(*now.info.label_histogram)
+        log_rounds = jnp.log(now.round.astype(jnp.float32) + 1.0)
         bonus = exploration * jnp.sqrt(1.5 * log_rounds / (1.0 + state.counts))
-        ids = draw_cohort(key, histograms, bonus, state.num_selected.value, available)
-        return Selection.of(ids, available)
+        ids = draw_cohort(key, histograms, bonus, now.env.num_selected, now.available)
+        return Selection.of(ids, now.available)
 
-    def update(state: State, info, round, selection: Selection, outcome) -> State:
-        del info, round, outcome
-        return state._replace(counts=state.counts.at[selection.ids].add(selection.mask))
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        return State(state.counts.at[selection.ids].add(outcome.reported))
 
-    return Strategy("fed_cbs", init, select, (Request("label_histogram", ALL, at_start()),), update=update)
+    return Strategy("fed_cbs", select, (Request("label_histogram", ALL, at_start()),), init=init, update=update)
 
 
 def known_or_mean(histograms: jax.Array, age: jax.Array) -> jax.Array:

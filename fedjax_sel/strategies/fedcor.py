@@ -10,7 +10,7 @@ Select the client with the best prediction, condition the Gaussian on it, and re
     dl^t      Samples.values             [H, S, N] losses of all clients after a random cohort - before    (Alg. 2, 7)
     alpha_k   exp(State.log_scale)       [N]       beta^(times k was selected since the last update)       (Eq. 9)
     beta      anneal                     scalar    annealing factor                                        (Eq. 9)
-    p_i       State.importance           [N]       n_i / sum n
+    p_i       `importance_of`            [N]       n_i / sum n
     mu        `mean`                     [N]       mean of the Gaussian; does not affect the selection     (Eq. 12)
     theta     discount                             weight of a sample, theta^age                           (Eq. 17)
     M         reuse, warmup_reuse                  earlier collections that a fit reuses                   (Eq. 17)
@@ -60,7 +60,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import gaussian_process, sampling
-from fedjax_sel.strategies.base import ALL, Env, Information, Request, Selection, Static, Strategy, every, rounds
+from fedjax_sel.strategies.base import ALL, Env, Now, Outcome, Request, Selection, Strategy, every, rounds
 
 Preset = Literal["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
 Task = Literal["fmnist", "cifar10"]
@@ -265,8 +265,6 @@ class Moments(NamedTuple):
 class State(NamedTuple):
     """Embeddings, annealing factors and loss changes of the clients."""
 
-    num_selected: Static  # K
-    importance: jax.Array  # p, float32 [N]
     embeddings: jax.Array  # X, float32 [d, N]
     log_scale: jax.Array  # log alpha, float32 [N]; alpha itself may underflow in a run without updates
     previous: jax.Array  # losses at the opening of the previous warm-up round, float32 [N]
@@ -285,15 +283,11 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
     probe = Request("loss_change", ALL, every(interval, numbers.first_update), options)
     losses = Request("loss", ALL, rounds(begin, warmup), (missing,))
 
-    def init(key: jax.Array, env: Env) -> State:
-        n = env.num_clients
-        dimension = numbers.dimension or max(_DIMENSION, env.num_selected)
-        uniform = jnp.full((n,), 1.0 / n, jnp.float32)
-        sizes = env.all_sizes.astype(jnp.float32)  # their sum may overflow int32
+    def init(key: jax.Array, now: Now) -> State:
+        n = now.env.num_clients
+        dimension = numbers.dimension or max(_DIMENSION, now.env.num_selected)
         key_embeddings, key_memory = jax.random.split(key)
         return State(
-            num_selected=Static(env.num_selected),
-            importance=uniform if numbers.importance == "uniform" else sizes / sizes.sum(),
             embeddings=jax.random.normal(key_embeddings, (dimension, n), jnp.float32) / dimension**0.5,
             log_scale=jnp.zeros((n,), jnp.float32),
             previous=jnp.zeros((n,), jnp.float32),
@@ -302,7 +296,9 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
             memory=empty(key_memory, numbers, n),
         )
 
-    def observe(state: State, info: Information, round: jax.Array, available: jax.Array | None) -> State:
+    def observe(state: State, now: Now) -> State:
+        info, round, available = now.info, now.round, now.available
+
         def answers(age: jax.Array) -> tuple[jax.Array, jax.Array]:
             """Return the clients that answered, and whether a queried client gave no finite answer."""
             answered = age == 0
@@ -342,18 +338,18 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
         state = lax.cond(fit_due, partial(fitted, in_warmup=True), unchanged, state)
         return lax.cond(probe.when.due(round), lambda state: fitted(probed(state), False), unchanged, state)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info
-        k, n = state.num_selected.value, state.importance.shape[0]
+    def select(key, state: State, now: Now) -> Selection:
+        n, k, available = now.env.num_clients, now.env.num_selected, now.available
 
         def at_random(key):
             return sampling.uniform_without_replacement(key, n, k, available)
 
         def best(key):
+            importance = importance_of(now.env, numbers.importance)
             if numbers.select == "proxy":
-                total = jnp.matmul(state.embeddings, state.importance, precision=lax.Precision.HIGHEST)
+                total = jnp.matmul(state.embeddings, importance, precision=lax.Precision.HIGHEST)
                 total = jnp.matmul(total, state.embeddings, precision=lax.Precision.HIGHEST)
-                total += numbers.noise**2 * state.importance  # sum_i p_i Sigma_ik, [N]
+                total += numbers.noise**2 * importance  # sum_i p_i Sigma_ik, [N]
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
             reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
             # The maximum is over reachable clients, because a never-reachable client keeps alpha = 1 and would make the
@@ -361,19 +357,26 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
             largest = jnp.maximum(reachable.max(), jnp.finfo(jnp.float32).min)  # finite without reachable clients
             scale = jnp.exp(jnp.minimum(state.log_scale - largest, 0.0))
             return gaussian_process.select_greedily(
-                state.embeddings, state.importance, scale, k, numbers.noise, key, available
+                state.embeddings, importance, scale, k, numbers.noise, key, available
             )
 
-        ids = lax.cond(round < warmup, at_random, best, key)
+        ids = lax.cond(now.round < warmup, at_random, best, key)
         return Selection.of(ids, available)
 
-    def update(state: State, info, round, selection: Selection, outcome) -> State:
-        del info, outcome
-        annealed = selection.mask & (round >= warmup)
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        annealed = outcome.reported & (now.round >= warmup)
         rows = jnp.where(annealed, selection.ids, state.log_scale.shape[0])
         return state._replace(log_scale=state.log_scale.at[rows].add(jnp.log(numbers.anneal), mode="drop"))
 
-    return Strategy(name=name, init=init, select=select, requests=(losses, probe), observe=observe, update=update)
+    return Strategy(name, select, (losses, probe), init=init, observe=observe, update=update)
+
+
+def importance_of(env: Env, rule: Importance) -> jax.Array:
+    """Return p, float32 [N]."""
+    if rule == "uniform":
+        return jnp.full((env.num_clients,), 1.0 / env.num_clients, jnp.float32)
+    sizes = env.all_sizes.astype(jnp.float32)  # their sum may overflow int32
+    return sizes / sizes.sum()
 
 
 def empty(key: jax.Array, numbers: Numbers, num_clients: int) -> Samples | Moments:

@@ -30,26 +30,18 @@ Differs from the paper:
 """
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Env, Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, Request, always, at_start
 from fedjax_sel.strategies.oort import known_or_median
 
 _FRACTION = 0.1  # C in the paper
-
-
-class State(NamedTuple):
-    """Constants; the table of durations holds everything that the strategy learns."""
-
-    num_clients: Static  # N
-    num_selected: Static  # K
-    num_candidates: Static  # d
 
 
 def fedcs(
@@ -68,8 +60,8 @@ def fedcs(
     if fraction is not None and not 0 < fraction <= 1:
         raise UserError(f"fedcs: fraction={fraction} is outside (0, 1]; the paper uses {_FRACTION}")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
+    def count(env: Env) -> int:
+        """Return the number of candidates."""
         n, k = env.num_clients, env.num_selected
         # 1e-9: rounding must not raise an integer product to the integer above.
         d = math.ceil(n * (_FRACTION if fraction is None else fraction) - 1e-9)
@@ -78,33 +70,30 @@ def fedcs(
                 f"fedcs: fraction={fraction} of the {n} clients are {d} candidates, below the cohort size {k}; give at "
                 f"least {k / n:.4g}, or leave it out"
             )
-        return State(Static(n), Static(k), Static(d if fraction is not None else min(max(d, 2 * k), n)))
+        return d if fraction is not None else min(max(d, 2 * k), n)
 
-    def candidates(key, state: State, info, round, available) -> jax.Array:
-        del info, round
-        return sampling.uniform_without_replacement(key, state.num_clients.value, state.num_candidates.value, available)
+    def candidates(key, state, now: Now) -> jax.Array:
+        return sampling.uniform_without_replacement(key, now.env.num_clients, count(now.env), now.available)
 
-    def select_answered(key, state: State, info: Information, round, available) -> Selection:
-        del round
-        value, age = info.seconds
-        return _fastest(key, value, (age == 0) & (value < round_seconds), available, state.num_selected.value)
+    def select_answered(key, state, now: Now) -> Selection:
+        value, age = now.info.seconds
+        return _fastest(key, value, (age == 0) & (value < round_seconds), now)
 
-    def select_profiled(key, state: State, info: Information, round, available) -> Selection:
+    def select_profiled(key, state, now: Now) -> Selection:
         key_candidates, key_ties = jax.random.split(key)
-        value, age = info.seconds
-        named = candidates(key_candidates, state, info, round, available)
-        asked = jnp.zeros(age.shape, bool).at[named].set(True)
+        value, age = now.info.seconds
+        asked = jnp.zeros(age.shape, bool).at[candidates(key_candidates, state, now)].set(True)
         eligible = asked & ((age == NEVER) | (value < round_seconds))
-        return _fastest(key_ties, known_or_median(value, age), eligible, available, state.num_selected.value)
+        return _fastest(key_ties, known_or_median(value, age), eligible, now)
 
     if resources == "start":
-        return Strategy("fedcs", init, select_profiled, (Request("seconds", ALL, at_start()),))
-    return Strategy("fedcs", init, select_answered, (Request("seconds", CANDIDATES, always()),), candidates=candidates)
+        return Strategy("fedcs", select_profiled, (Request("seconds", ALL, at_start()),))
+    return Strategy("fedcs", select_answered, (Request("seconds", CANDIDATES, always()),), candidates=candidates)
 
 
-def _fastest(key: jax.Array, seconds: jax.Array, eligible: jax.Array, available, k: int) -> Selection:
-    """Select the k eligible, available clients with the shortest durations [N]; further places stay empty."""
-    if available is not None:
-        eligible &= available
-    ids = sampling.top_k(key, jnp.where(eligible, -seconds, -jnp.inf), k)
+def _fastest(key: jax.Array, seconds: jax.Array, eligible: jax.Array, now: Now) -> Selection:
+    """Select the K eligible, available clients with the shortest durations [N]; further places stay empty."""
+    if now.available is not None:
+        eligible &= now.available
+    ids = sampling.top_k(key, jnp.where(eligible, -seconds, -jnp.inf), now.env.num_selected)
     return Selection(ids, None, eligible[ids])

@@ -38,16 +38,13 @@ import jax.numpy as jnp
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, always, at_start
 
 
 class State(NamedTuple):
     """The clusters; the table of losses holds everything else."""
 
-    num_selected: Static  # K
-    num_clusters: Static  # M
-    order: jax.Array  # random order of the clients, which breaks ties of the clustering, int32 [N]
     clusters: jax.Array  # cluster of each client, int32 [N]
 
 
@@ -62,34 +59,33 @@ def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None =
         if value is not None and value < 1:
             raise UserError(f"fedlecc: {name}={value} is below 1; leave it out for the default")
 
-    def init(key: jax.Array, env: Env) -> State:
-        n = env.num_clients
-        m = min(env.num_classes, n) if num_clusters is None else num_clusters
+    def count(now: Now) -> int:
+        """Return M."""
+        n = now.env.num_clients
+        m = min(now.env.num_classes, n) if num_clusters is None else num_clusters
         if m > n:
             raise UserError(f"fedlecc: num_clusters={m} exceeds the {n} clients; give at most {n}")
         if clusters_per_round is not None and clusters_per_round > m:
             raise UserError(
                 f"fedlecc: clusters_per_round={clusters_per_round} exceeds the {m} clusters; give at most {m}"
             )
-        order = jax.random.permutation(key, n).astype(jnp.int32)
-        return State(Static(env.num_selected), Static(m), order, jnp.zeros((n,), jnp.int32))
+        return m
 
-    def prepare(state: State, info: Information) -> State:
-        counts, age = info.label_histogram
-        counts = jnp.where((age < NEVER)[:, None], counts, 0.0)
-        return state._replace(clusters=clusters_of(counts, state.order, state.num_clusters.value))
+    def init(key, now: Now) -> State:
+        order = jax.random.permutation(key, now.env.num_clients).astype(jnp.int32)
+        counts, age = now.info.label_histogram
+        return State(clusters_of(jnp.where((age < NEVER)[:, None], counts, 0.0), order, count(now)))
 
-    def select(key, state: State, info: Information, round, available) -> Selection:
-        del round
-        k, m = state.num_selected.value, state.num_clusters.value
-        there = jnp.ones(state.order.shape, bool) if available is None else available
-        share = math.ceil(k / (clusters_per_round or math.ceil(m / 2)))
-        losses = known_or_largest(*info.loss)
+    def select(key, state: State, now: Now) -> Selection:
+        k = now.env.num_selected
+        there = jnp.ones(state.clusters.shape, bool) if now.available is None else now.available
+        share = math.ceil(k / (clusters_per_round or math.ceil(count(now) / 2)))
+        losses = known_or_largest(*now.info.loss)
         ids = sampling.first(ranking(key, state.clusters, losses, share, there), k)
-        return Selection.of(ids, available)
+        return Selection.of(ids, now.available)
 
     requests = (Request("label_histogram", ALL, at_start()), Request("loss", ALL, always()))
-    return Strategy("fedlecc", init, select, requests, prepare=prepare)
+    return Strategy("fedlecc", select, requests, init)
 
 
 def clusters_of(counts: jax.Array, order: jax.Array, num_clusters: int) -> jax.Array:

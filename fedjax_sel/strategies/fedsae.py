@@ -4,8 +4,8 @@ FedSAE also adapts workloads to devices. This file implements only its client se
 AFL without excluded clients (alpha_1 = 0) and without uniform draws (alpha_3 = 0).
 
     symbol   here                      shape    meaning
-    l_k      info.loss.value[k]        scalar   mean loss of the last received model on k's data, before training
-    n_k      State.sizes[k]            scalar   training examples
+    l_k      now.info.loss.value[k]    scalar   mean loss of the last received model on k's data, before training
+    n_k      now.env.sizes[k]          scalar   training examples
     v_k      logits                    [N]      temperature sqrt(n_k) l_k; the cohort is drawn with weights exp(v_k)
 
 Information bought: the loss of all clients at the start (N models down, N floats up), then one float from each selected
@@ -23,13 +23,12 @@ Differs from the paper:
 
 from typing import Literal
 
-import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.afl import State, active_cohort, known_or_largest, valuations
-from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
+from fedjax_sel.strategies.afl import active_cohort, known_or_largest, valuations
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, SELECTED, Request, always, at_start, rounds
 
 _TEMPERATURE = 0.01
@@ -56,16 +55,12 @@ def fedsae(
     if active_rounds is not None and active_rounds < 1:
         raise UserError(f"fedsae: active_rounds={active_rounds} is below 1; use --algo random for uniform cohorts")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        return State(Static(env.num_selected), env.sizes.astype(jnp.float32))
-
-    def select(key, state: State, info, round, available) -> Selection:
-        k = state.num_selected.value
-        values = info.loss.value if variant == "greedy" else valuations(info.loss.value, state.sizes)
-        values = known_or_largest(values, info.loss.age)
+    def select(key, state, now: Now) -> Selection:
+        (losses, age), k, available = now.info.loss, now.env.num_selected, now.available
+        values = losses if variant == "greedy" else valuations(losses, now.env.sizes.astype(jnp.float32))
+        values = known_or_largest(values, age)
         if active_rounds is not None:
-            values = jnp.where(round < active_rounds, values, 0.0)  # equal values: uniform cohorts
+            values = jnp.where(now.round < active_rounds, values, 0.0)  # equal values: uniform cohorts
         if variant == "softmax":
             ids = active_cohort(key, values, k, 0.0, temperature, 0.0, available)
         else:
@@ -75,4 +70,4 @@ def fedsae(
     # The cohort's answers are first read in the next round, so the last active round needs none.
     refresh = always() if active_rounds is None else rounds(0, active_rounds - 2)
     requests = (Request("loss", ALL, at_start()), Request("loss", SELECTED, refresh))
-    return Strategy(name="fedsae", init=init, select=select, requests=requests if active_rounds != 1 else requests[:1])
+    return Strategy("fedsae", select, requests if active_rounds != 1 else requests[:1])

@@ -5,7 +5,7 @@ draws its cohort from the k-DPP whose kernel is built from the profiles. Clients
 together, and the cohort's label distribution is close to the population's.
 
     symbol   here                        shape    meaning
-    f_c      info.profile.value[c]       [Q]      mean output of the first fully-connected layer over c's data, at w^0
+    f_c      now.info.profile.value[c]   [Q]      mean output of the first fully-connected layer over c's data, at w^0
                                                                                                            (Eq. 11)
     s0_mn    distances                   [N, N]   ||f_m - f_n||_2                                          (Eq. 14)
     S        similarity                  [N, N]   1 - (s0 - min s0) / (max s0 - min s0)                    (Eq. 14)
@@ -34,7 +34,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import decompositions, kdpp, sampling
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Information, Request, Selection, Static, Strategy, at_start
+from fedjax_sel.strategies.base import ALL, NEVER, Now, Request, Selection, Strategy, at_start
 
 _REQUESTS = {
     "fc1": Request("profile", ALL, at_start()),
@@ -45,19 +45,12 @@ _REQUESTS = {
 
 
 class State(NamedTuple):
-    """The kernel, constant after `prepare`."""
+    """The kernel; constant."""
 
-    num_selected: Static  # K
     similarity: jax.Array  # S, rounded to float32, [N, N]
     similarity_rest: jax.Array  # rounding error of `similarity`, float32 [N, N]
     eigenvalues: jax.Array  # eigenvalues of L = S^T S, ascending, float32 [N]
     eigenvectors: jax.Array  # eigenvectors of L, as columns, float32 [N, N]
-
-
-class PoolState(NamedTuple):
-    """The state with a pool; the table of facts holds the profiles."""
-
-    num_selected: Static  # K
 
 
 def fl_dp3s(
@@ -74,69 +67,52 @@ def fl_dp3s(
     request = _REQUESTS[profile]
     size = pool or 0
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        # Before the profiles are measured the kernel is the identity, whose k-DPP is uniform.
-        identity = jnp.eye(env.num_clients, dtype=jnp.float32)
-        ones = jnp.ones((env.num_clients,), jnp.float32)
-        return State(Static(env.num_selected), identity, jnp.zeros_like(identity), ones, identity)
-
-    def prepare(state: State, info: Information) -> State:
-        fact = getattr(info, request.kind)
+    def init(key: jax.Array, now: Now) -> State:
+        fact = getattr(now.info, request.kind)
         similarity = similarity_of_profiles(known_or_mean(fact.value.astype(jnp.float64), fact.age))
         eigenvalues, eigenvectors = kdpp.eigendecompose(similarity)
-        return State(state.num_selected, *decompositions.split(similarity), eigenvalues, eigenvectors)
+        return State(*decompositions.split(similarity), eigenvalues, eigenvectors)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
-        k = state.num_selected.value
+    def select(key, state: State, now: Now) -> Selection:
+        k, available = now.env.num_selected, now.available
         if available is None:
             spectrum = _of_sufficient_rank(state.eigenvalues, state.eigenvectors, k)
-            ids = kdpp.sample(key, *spectrum, k)
-            return Selection(ids, None, jnp.ones((k,), bool))
+            return Selection.of(kdpp.sample(key, *spectrum, k), None)
         eigenvalues, eigenvectors = lax.cond(  # under `vmap` over replicates both branches are computed
             available.all(), lambda: (state.eigenvalues, state.eigenvectors), lambda: _of_available(state, available)
         )
         spectrum = _of_sufficient_rank(eigenvalues, eigenvectors, k)
-        ids = _sample_available(key, spectrum, k, available)
-        return Selection(ids, None, available[ids])
+        return Selection.of(_sample_available(key, spectrum, k, available), available)
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round
-        k = state.num_selected.value
+    def inclusion(state: State, now: Now) -> jax.Array:
+        k, available = now.env.num_selected, now.available
         if available is None:
             return kdpp.inclusion_probabilities(*_of_sufficient_rank(state.eigenvalues, state.eigenvectors, k), k)
         spectrum = _of_sufficient_rank(*_of_available(state, available), k)
         return jnp.where(available.sum() >= k, kdpp.inclusion_probabilities(*spectrum, k), 1.0)
 
-    def init_pool(key: jax.Array, env: Env) -> PoolState:
-        del key
-        k, n = env.num_selected, env.num_clients
+    def select_from_pool(key, state, now: Now) -> Selection:
+        n, k, available = now.env.num_clients, now.env.num_selected, now.available
         if size < k:
             raise UserError(f"fl_dp3s: pool={size} is below the cohort size {k}; give at least {k}, or leave it out")
         if size > n:
             raise UserError(f"fl_dp3s: pool={size} exceeds the {n} clients; give at most {n}, or leave it out")
-        return PoolState(Static(k))
-
-    def select_from_pool(key, state: PoolState, info: Information, round, available) -> Selection:
-        del round
-        k, fact = state.num_selected.value, getattr(info, request.kind)
+        fact = getattr(now.info, request.kind)
         profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)
-        drawn = sampling.uniform_without_replacement(key_pool, profiles.shape[0], size, available)
+        drawn = sampling.uniform_without_replacement(key_pool, n, size, available)
         drawn_available = None if available is None else available[drawn]
         with decompositions.precision():
             similarity = similarity_of_profiles(profiles[drawn].astype(jnp.float64))
             spectrum = _spectrum(similarity, drawn_available)
         spectrum = _of_sufficient_rank(*spectrum, k)
-        if available is None or drawn_available is None:
-            return Selection(drawn[kdpp.sample(key_cohort, *spectrum, k)], None, jnp.ones((k,), bool))
-        ids = drawn[_sample_available(key_cohort, spectrum, k, drawn_available)]
-        return Selection(ids, None, available[ids])
+        if drawn_available is None:
+            return Selection.of(drawn[kdpp.sample(key_cohort, *spectrum, k)], None)
+        return Selection.of(drawn[_sample_available(key_cohort, spectrum, k, drawn_available)], available)
 
     if pool is not None:
-        return Strategy(name="fl_dp3s", init=init_pool, select=select_from_pool, requests=(request,))
-    return Strategy(name="fl_dp3s", init=init, select=select, requests=(request,), prepare=prepare, inclusion=inclusion)
+        return Strategy("fl_dp3s", select_from_pool, (request,))
+    return Strategy("fl_dp3s", select, (request,), init=init, inclusion=inclusion)
 
 
 def _of_available(state: State, available: jax.Array) -> tuple[jax.Array, jax.Array]:

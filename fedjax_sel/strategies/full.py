@@ -8,34 +8,18 @@ Information bought: none.
 Differs from the paper: the weights are those of --aggregation. FedAvg weights by data share: --aggregation samples.
 """
 
-from typing import NamedTuple
-
-import jax
 import jax.numpy as jnp
 
-from fedjax_sel.strategies.base import Env, Selection, Strategy
-
-
-class State(NamedTuple):
-    """Constants; full participation learns nothing."""
-
-    everyone: jax.Array  # True for each client, bool [N]
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 
 
 def full() -> Strategy:
     """Make full participation."""
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        return State(jnp.ones((env.num_clients,), bool))
+    def select(key, state, now: Now) -> Selection:
+        return Selection.of(jnp.arange(now.env.num_clients, dtype=jnp.int32), now.available)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del key, info, round
-        ids = jnp.arange(state.everyone.shape[0], dtype=jnp.int32)
-        return Selection(ids, None, state.everyone if available is None else available)
+    def inclusion(state, now: Now):
+        return jnp.ones((now.env.num_clients,), jnp.float32)
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round, available
-        return state.everyone.astype(jnp.float32)
-
-    return Strategy("full", init, select, inclusion=inclusion, max_selected=lambda n, k: n)
+    return Strategy("full", select, inclusion=inclusion, max_selected=lambda n, k: n)

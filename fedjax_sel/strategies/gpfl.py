@@ -47,7 +47,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Evaluation, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Evaluation, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SERVER, Request, always, at_start
 
 Preset = Literal["gpfl-c", "gpfl-ref"]
@@ -182,7 +182,7 @@ def _or_zero(change: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(change), 0, change)
 
 
-def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int | None) -> jax.Array:
+def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int) -> jax.Array:
     """Return alpha_t, the factor of the exploration bonus in round t of T, float32 scalar (Na et al., Eq. 7).
 
     Rules: `linear`: rho t / T. `const`: rho. `decay`: rho (1 - t / T). `tent`, from the released code: rho t / 100 up
@@ -192,7 +192,6 @@ def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int | None) -> 
         return rho * jnp.ones_like(t)
     if rule == "tent":
         return rho * jnp.where(t < 100, t / 100.0, 200.0 / (t + 100.0))
-    assert num_rounds is not None
     share = t / num_rounds
     return rho * (share if rule == "linear" else jnp.maximum(1.0 - share, 0.0))
 
@@ -200,8 +199,6 @@ def exploration(rule: str, rho: float, t: jax.Array, num_rounds: int | None) -> 
 class State(NamedTuple):
     """Rewards and projections of the clients, and the global direction."""
 
-    num_selected: Static  # K
-    num_rounds: Static  # T; None if alpha does not depend on it, so that the run can be extended
     reward_sum: jax.Array  # float32 [N]
     count: jax.Array  # n_i, int32 [N]
     projections: jax.Array  # c_i of the last participation, -inf before, float32 [N]
@@ -251,17 +248,18 @@ def gpfl(
     gamma = numbers.smoothing if numbers.direction == "smoothed" else 0.0
     own_direction = numbers.direction == "current"
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        clients, params = env.num_clients, 0 if own_direction else env.num_params
+    def init(key: jax.Array, now: Now) -> State:
+        n, params = now.env.num_clients, 0 if own_direction else now.env.num_params
         return State(
-            Static(env.num_selected), Static(env.num_rounds if numbers.alpha in ("linear", "decay") else None),
-            jnp.zeros((clients,), jnp.float32), jnp.zeros((clients,), jnp.int32),
-            jnp.full((clients,), -jnp.inf, jnp.float32), jnp.zeros((params,), jnp.float32), jnp.zeros((), bool),
-        )  # fmt: skip
+            reward_sum=jnp.zeros((n,), jnp.float32),
+            count=jnp.zeros((n,), jnp.int32),
+            projections=jnp.full((n,), -jnp.inf, jnp.float32),
+            direction=jnp.zeros((params,), jnp.float32),
+            known=jnp.zeros((), bool),
+        )
 
-    def prepare(state: State, info: Information) -> State:
-        updates, age = info.update
+    def init_from_all(key: jax.Array, now: Now) -> State:
+        updates, age = now.info.update
         answered = age < NEVER
         usable = answered & jnp.isfinite(updates).all(axis=1)
         total = jnp.sum(jnp.where(usable[:, None], updates, 0.0), axis=0, dtype=jnp.float64)
@@ -271,47 +269,45 @@ def gpfl(
         # A projection that overflows float32 belongs to a client that diverged.
         usable &= jnp.abs(projections) < jnp.finfo(jnp.float32).max
         projections = jnp.where(usable, projections, -jnp.inf)
-        return state._replace(
+        return State(
             reward_sum=shares(projections),
             count=answered.astype(jnp.int32),
             projections=projections,
-            direction=state.direction if own_direction else step,
+            direction=step[:0] if own_direction else step,
             known=usable.any(),
         )
 
-    def scores(state: State, round: jax.Array) -> jax.Array:
-        t = jnp.maximum(jnp.asarray(round, jnp.float32) + numbers.first_round, 1.0)
+    def scores(state: State, now: Now) -> jax.Array:
+        t = jnp.maximum(jnp.asarray(now.round, jnp.float32) + numbers.first_round, 1.0)
         count = jnp.maximum(state.count, 1).astype(jnp.float32)
         played = {"selections": count, "selections-and-zero": state.count + 1.0, "rounds": t}[numbers.mean]
-        plays = t * state.num_selected.value if numbers.n == "total-plays" else t
-        factor = exploration(numbers.alpha, numbers.rho, t, state.num_rounds.value)
+        plays = t * now.env.num_selected if numbers.n == "total-plays" else t
+        factor = exploration(numbers.alpha, numbers.rho, t, now.env.num_rounds)
         bonus = factor * jnp.sqrt(2.0 * jnp.log(plays) / count)
         return jnp.where(state.count > 0, state.reward_sum / played + bonus, jnp.inf)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info
-        k, clients = state.num_selected.value, state.count.shape[0]
-        reachable = jnp.ones((clients,), bool) if available is None else available
-        ids = sampling.top_k(key, jnp.where(reachable, scores(state, round), -jnp.inf), k)
+    def select(key, state: State, now: Now) -> Selection:
+        k, clients = now.env.num_selected, now.env.num_clients
+        reachable = jnp.ones((clients,), bool) if now.available is None else now.available
+        ids = sampling.top_k(key, jnp.where(reachable, scores(state, now), -jnp.inf), k)
         mask = reachable[ids]
         if numbers.start == "warm-up-sweep":
             chunk = min(k, math.ceil(clients / numbers.warm_up_rounds))
             unseen = reachable & (state.count == 0)
-            warm = (round < math.ceil(clients / chunk)) & unseen.any()
+            warm = (now.round < math.ceil(clients / chunk)) & unseen.any()
             mask &= ~warm | (unseen[ids] & (jnp.arange(k) < chunk))
         return Selection(ids, None, mask)
 
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info, round
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
         step, unravel = ravel_pytree(outcome.step)
-        usable = selection.mask & outcome.finite
+        usable = outcome.reported & outcome.finite
         moved = usable.any() & jnp.isfinite(step).all()
         step = jnp.where(moved, step, 0.0)
         along = step if own_direction else jnp.where(state.known, state.direction, step)
         fresh = project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
         if numbers.scale == "gradient" and outcome.path_lengths is not None:
             fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # without a usable update, c stays -inf
-        rows = jnp.where(selection.mask, selection.ids, state.count.shape[0])  # out of range, so mode="drop" skips it
+        rows = jnp.where(outcome.reported, selection.ids, state.count.shape[0])  # out of range, so mode="drop" skips it
         projections = state.projections.at[rows].set(fresh, mode="drop")
         everyone = numbers.softmax == "all-with-stale"
         share = shares(projections)[selection.ids] if everyone else shares(fresh)
@@ -329,5 +325,5 @@ def gpfl(
     evaluation = Request("server_metrics", SERVER, always(), (("on", numbers.accuracy_on),))
     if numbers.start == "all-clients":
         requests = (Request("update", ALL, at_start()), evaluation)
-        return Strategy("gpfl", init, select, requests, prepare=prepare, update=update)
-    return Strategy("gpfl", init, select, (evaluation,), update=update)
+        return Strategy("gpfl", select, requests, init=init_from_all, update=update)
+    return Strategy("gpfl", select, (evaluation,), init=init, update=update)

@@ -36,14 +36,13 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import SERVER, Request, always
 
 
 class State(NamedTuple):
     """The average Shapley values."""
 
-    num_selected: Static  # K
     key: jax.Array  # source of each round's orders
     values: jax.Array  # SV, nats, float32 [N]
     counts: jax.Array  # reports of each client that arrived, int32 [N]
@@ -65,41 +64,38 @@ def greedyfed(*, memory: float | None = None, evaluations: int = 100, truncation
     if not truncation >= 0:
         raise UserError(f"greedyfed: truncation={truncation} is negative; the default is 1e-4")
 
-    def init(key: jax.Array, env: Env) -> State:
-        n, k = env.num_clients, env.num_selected
+    def init(key, now: Now) -> State:
+        n, k = now.env.num_clients, now.env.num_selected
         if evaluations < k + 1:
             raise UserError(
                 f"greedyfed: evaluations={evaluations} is below {k + 1}, one order of the {k} selected clients; give "
                 f"at least {k + 1}"
             )
-        return State(Static(k), key, jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
+        return State(key, jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
+    def select(key, state: State, now: Now) -> Selection:
         scores = jnp.where(state.counts > 0, state.values, jnp.inf)
-        scores = scores if available is None else jnp.where(available, scores, -jnp.inf)
-        ids = sampling.top_k(key, scores, state.num_selected.value)
-        return Selection.of(ids, available)
+        scores = scores if now.available is None else jnp.where(now.available, scores, -jnp.inf)
+        return Selection.of(sampling.top_k(key, scores, now.env.num_selected), now.available)
 
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info
-        k, n = state.num_selected.value, state.values.shape[0]
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        k, n = now.env.num_selected, now.env.num_clients
         num_orders = (evaluations - 2) // (k - 1) if k > 1 else 1
-        places = permutations(jax.random.fold_in(state.key, round), num_orders, k)
+        places = permutations(jax.random.fold_in(state.key, now.round), num_orders, k)
         subsets = prefixes(places)
         unused = jnp.zeros((evaluations - len(subsets), k), bool)
         losses = outcome.subset_loss(jnp.concatenate([subsets, unused]))
         fresh = shapley_values(-losses[: len(subsets)], places, truncation)
         counts, values = state.counts[selection.ids], state.values[selection.ids]
         weight = 1.0 / (counts + 1) if memory is None else jnp.where(counts > 0, 1.0 - memory, 1.0)
-        rows = jnp.where(selection.mask, selection.ids, n)  # out of range, so mode="drop" skips it
+        rows = jnp.where(outcome.reported, selection.ids, n)  # out of range, so mode="drop" skips it
         return state._replace(
             values=state.values.at[rows].set(values + weight * (fresh - values), mode="drop"),
             counts=state.counts.at[rows].add(1, mode="drop"),
         )
 
     request = Request("subset_loss", SERVER, always(), (("subsets", evaluations),))
-    return Strategy("greedyfed", init, select, (request,), update=update)
+    return Strategy("greedyfed", select, (request,), init, update)
 
 
 def permutations(key: jax.Array, num_orders: int, k: int) -> jax.Array:

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 
 _LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow float32
 
@@ -54,14 +54,9 @@ _LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow f
 class State(NamedTuple):
     """The clients' last updates, as their directions and entropies."""
 
-    num_selected: Static  # K
-    layer: Static  # paths of the output layer
-    num_rounds: jax.Array  # float32 scalar
-    sizes: jax.Array  # training examples, float32 [N]
     visited: jax.Array  # whether the client was selected before, bool [N]
     directions: jax.Array  # db of norm 1, float32 [N, C]; 0 before the first update
     entropies: jax.Array  # H^, float32 [N]
-    available: jax.Array  # clients that this round can select, bool [N]
 
 
 def hics_fl(
@@ -91,60 +86,52 @@ def hics_fl(
     if num_clusters is not None and num_clusters < 1:
         raise UserError(f"hics_fl: num_clusters={num_clusters} is below 1; leave it out for K")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        n = env.num_clients
+    def init(key, now: Now) -> State:
+        n, layer = now.env.num_clients, now.env.output_layer
         if num_clusters is not None and num_clusters > n:
             raise UserError(f"hics_fl: num_clusters={num_clusters} exceeds the {n} clients; give at most {n}")
-        if env.output_layer is None:
+        if layer is None:
             raise UserError(
                 "hics_fl: the model's output layer is unknown; use a model that ends in a dense layer, and pass "
                 "`params` and `output_layer` to a Selector"
             )
-        num_outputs = env.output_layer.bias_of(env.params).shape[0]
-        return State(
-            Static(env.num_selected), Static(env.output_layer), jnp.float32(env.num_rounds),
-            env.sizes.astype(jnp.float32), jnp.zeros((n,), bool), jnp.zeros((n, num_outputs), jnp.float32),
-            jnp.full((n,), math.log(num_outputs), jnp.float32), jnp.ones((n,), bool),
-        )  # fmt: skip
+        num_outputs = layer.bias_of(now.env.params).shape[0]
+        directions = jnp.zeros((n, num_outputs), jnp.float32)
+        return State(jnp.zeros((n,), bool), directions, jnp.full((n,), math.log(num_outputs), jnp.float32))
 
-    def observe(state: State, info, round, available) -> State:
-        del info, round
-        return state if available is None else state._replace(available=available)
-
-    def select(key, state: State, info, round, available) -> Selection:
-        del info
+    def select(key, state: State, now: Now) -> Selection:
         key_order, key_draw = jax.random.split(key)
-        k = state.num_selected.value
-        there = jnp.ones_like(state.visited) if available is None else available
+        k, sizes = now.env.num_selected, now.env.sizes.astype(jnp.float32)
+        there = jnp.ones_like(state.visited) if now.available is None else now.available
         blank = jnp.pi / 2 if reading == "paper" else 0.0
         distances = distances_of(state.directions, state.entropies, entropy_weight, blank)
         clusters = clusters_of(key_order, distances, num_clusters or k, linkage)
-        annealed = gamma * (1 - (round + (reading == "paper")) / state.num_rounds)
-        logits = logits_of(clusters, state.entropies, state.sizes, annealed, there)
+        annealed = gamma * (1 - (now.round + (reading == "paper")) / now.env.num_rounds)
+        logits = logits_of(clusters, state.entropies, sizes, annealed, there)
         # An infinite logit puts a client first; among several, their noise decides.
         ids = sampling.by_logits(key_draw, jnp.where(state.visited, logits, jnp.inf), k, there)
-        return Selection.of(ids, available)
+        return Selection.of(ids, now.available)
 
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info, round
-        bias = state.layer.value.bias_of(outcome.updates).astype(jnp.float32)
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        layer, n = now.env.output_layer, now.env.num_clients
+        assert layer is not None, "`init` rejects this model"
+        bias = layer.bias_of(outcome.updates).astype(jnp.float32)
         largest = jnp.abs(bias).max(axis=1, keepdims=True)
-        taken = selection.mask & outcome.finite & (largest[:, 0] < _LARGEST)
+        taken = outcome.reported & outcome.finite & (largest[:, 0] < _LARGEST)
         if reading == "code":
             taken &= (state.directions[selection.ids] == 0).all(axis=1)
         bias = jnp.where(taken[:, None], bias, 0.0)
         scaled = bias / jnp.where(taken[:, None] & (largest > 0), largest, 1.0)  # squares of small entries underflow
         length = jnp.sqrt(jnp.sum(scaled**2, axis=1, keepdims=True))
-        places = jnp.where(taken, selection.ids, state.sizes.shape[0])
-        selected = jnp.where(state.available[selection.ids], selection.ids, state.sizes.shape[0])
+        places = jnp.where(taken, selection.ids, n)
+        selected = jnp.where(selection.mask, selection.ids, n)
         return state._replace(
             visited=state.visited.at[selected].set(True, mode="drop"),
             directions=state.directions.at[places].set(scaled / jnp.where(length > 0, length, 1.0), mode="drop"),
             entropies=state.entropies.at[places].set(entropies_of(bias, temperature), mode="drop"),
         )
 
-    return Strategy("hics_fl", init, select, observe=observe, update=update)
+    return Strategy("hics_fl", select, init=init, update=update)
 
 
 def entropies_of(updates: jax.Array, temperature: float) -> jax.Array:

@@ -5,14 +5,14 @@ update. Each client is selected independently, with a probability that grows wit
 probability is uniform. Weights by inverse probability keep the aggregated update unbiased.
 
     symbol       here                   shape    meaning
-    lambda_i     State.importance       [N]      n_i / sum n
+    lambda_i     now.env.importance     [N]      n_i / sum n
     pi_t(i)      norms                  [places] lambda_i ||w_i - w||, the feedback of client i in round t
     omega_i      State.feedback         [N]      sum over the rounds with client i of pi_t(i)^2 / p~_i
-    theta        State.theta            scalar   uniform share, (N / (T K))^(1/3) for T rounds, at most 1
+    theta        share                  scalar   uniform share, (N / (T K))^(1/3) for T rounds, at most 1
     G            sqrt(State.bound)      scalar   bound of the feedback
     gamma        G^2 N / (theta K)      scalar   regularization of the sums
-    p_i          `probabilities`        [N]      min(1, c a_i) with sum K, for a_i = sqrt(omega_i + gamma)
-    p~_i         State.probabilities    [N]      (1 - theta) p_i + theta K / N: probability of client i
+    p_i          probabilities          [N]      min(1, c a_i) with sum K, for a_i = sqrt(omega_i + gamma)
+    p~_i         inclusion              [N]      (1 - theta) p_i + theta K / N: probability of client i
 
 The probabilities p minimize sum (omega_i + gamma) / p_i: the estimated variance of all rounds so far, plus the
 regularization. The first round is uniform.
@@ -35,19 +35,14 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy, independent_selection
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy, independent_selection
 
 
 class State(NamedTuple):
-    """Constants, and the sums of feedback that K-Vib learns."""
+    """The sums of feedback that K-Vib learns, and their bound."""
 
-    num_selected: Static  # K
-    num_places: Static
-    importance: jax.Array  # lambda, float32 [N]
-    theta: jax.Array  # float32 []
     bound: jax.Array  # G^2, float32 []; 0 before the first report
     feedback: jax.Array  # omega, float32 [N]
-    probabilities: jax.Array  # p~ of the round, float32 [N]
 
 
 def kvib(
@@ -66,42 +61,31 @@ def kvib(
     if bound is not None and not 0 < bound < float("inf"):
         raise UserError(f"kvib: bound={bound} is not above 0 and finite; leave it out to measure it")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        n, k = env.num_clients, env.num_selected
-        share = min(1.0, (n / (env.num_rounds * k)) ** (1 / 3)) if theta is None else theta
-        places, zeros = Static(sampling.independent_places(n, k)), jnp.zeros((n,))
+    def init(key, now: Now) -> State:
+        return State(jnp.float32((bound or 0) ** 2), jnp.zeros((now.env.num_clients,), jnp.float32))
+
+    def inclusion(state: State, now: Now) -> jax.Array:
+        n, k = now.env.num_clients, now.env.num_selected
+        share = min(1.0, (n / (now.env.num_rounds * k)) ** (1 / 3)) if theta is None else theta
+        return probabilities(state.feedback, state.bound, jnp.float32(share), k, law, now.available)
+
+    def select(key, state: State, now: Now) -> Selection:
+        env = now.env
+        num_places = sampling.independent_places(env.num_clients, env.num_selected)
+        return independent_selection(key, inclusion(state, now), env.importance, num_places, now.available)
+
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        ids, arrived = selection.ids, outcome.reported & outcome.finite
+        squares = jnp.where(arrived, squared_norms(outcome.updates), 0.0) * now.env.importance[ids] ** 2  # pi_t(i)^2
+        chance = jnp.where(arrived, inclusion(state, now)[ids], 1.0)
         return State(
-            Static(k), places, env.importance, jnp.float32(share), jnp.float32((bound or 0) ** 2), zeros, zeros
-        )
-
-    def observe(state: State, info, round, available) -> State:
-        del info, round
-        chance = probabilities(state.feedback, state.bound, state.theta, state.num_selected.value, law, available)
-        return state._replace(probabilities=chance)
-
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round
-        return state.probabilities if available is None else jnp.where(available, state.probabilities, 0.0)
-
-    def select(key, state: State, info, round, available) -> Selection:
-        chance = inclusion(state, info, round, available)
-        return independent_selection(key, chance, state.importance, state.num_places.value, available)
-
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info, round
-        ids, arrived = selection.ids, selection.mask & outcome.finite
-        squares = jnp.where(arrived, squared_norms(outcome.updates), 0.0) * state.importance[ids] ** 2  # pi_t(i)^2
-        chance = jnp.where(arrived, state.probabilities[ids], 1.0)
-        return state._replace(
-            feedback=state.feedback.at[ids].add(squares / chance),
             bound=jnp.where(state.bound > 0, state.bound, squares.max()),
+            feedback=state.feedback.at[ids].add(squares / chance),
         )
 
     return Strategy(
-        "kvib", init, select, observe=observe, update=update, inclusion=inclusion,
-        max_selected=sampling.independent_places,
-    )  # fmt: skip
+        "kvib", select, init=init, update=update, inclusion=inclusion, max_selected=sampling.independent_places
+    )
 
 
 def probabilities(

@@ -5,9 +5,9 @@ independently of the others. The probabilities minimize the variance of the aggr
 
     symbol     here                           shape    meaning
     n          `num_candidates`                        number of clients that train, drawn uniformly
-    m          State.num_selected             scalar   number of clients that send their update on average: K
-    w_i        State.importance               [N]      n_i / sum n, relative to the candidates
-    ||U_i||    info.update_norm.value[i]      scalar   Euclidean norm of the update of one local training
+    m          now.env.num_selected           scalar   number of clients that send their update on average: K
+    w_i        now.env.importance             [N]      n_i / sum n, relative to the candidates
+    ||U_i||    now.info.update_norm.value[i]  scalar   Euclidean norm of the update of one local training
     u_i        importance * norms             [N]      w_i ||U_i||
     p_i        `probabilities`                [N]      probability of client i
     j_max      `rescalings`                            rescalings of AOCS, the approximation for secure aggregation
@@ -29,23 +29,13 @@ Differs from the paper:
 * Candidates are drawn from the available clients.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy, independent_selection
+from fedjax_sel.strategies.base import Now, Selection, Strategy, independent_selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, Request, always
-
-
-class State(NamedTuple):
-    """Constants; optimal client sampling learns nothing."""
-
-    num_selected: Static  # K
-    num_places: Static
-    importance: jax.Array  # p_k, float32 [N]
 
 
 def ocs(*, num_candidates: int | None = None, rescalings: int | None = 4) -> Strategy:
@@ -60,42 +50,34 @@ def ocs(*, num_candidates: int | None = None, rescalings: int | None = 4) -> Str
     if rescalings is not None and rescalings < 0:
         raise UserError(f"ocs: rescalings={rescalings} is negative; the authors' code uses 4")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        n, k = env.num_clients, env.num_selected
-        if num_candidates is not None and not k <= num_candidates <= n:
+    def candidates(key, state, now: Now) -> jax.Array:
+        n, k = now.env.num_clients, now.env.num_selected
+        assert num_candidates is not None
+        if not k <= num_candidates <= n:
             raise UserError(
                 f"ocs: num_candidates={num_candidates} is not from the cohort size {k} to the {n} clients; choose a "
                 "number in this range, or leave it out"
             )
-        return State(Static(k), Static(sampling.independent_places(n, k)), env.importance)
+        return sampling.uniform_without_replacement(key, n, num_candidates, now.available)
 
-    def candidates(key, state: State, info, round, available) -> jax.Array:
-        del info, round
-        assert num_candidates is not None
-        return sampling.uniform_without_replacement(key, state.importance.shape[0], num_candidates, available)
+    def probabilities(state, now: Now) -> jax.Array:
+        norms = now.info.update_norm.value
+        norms = jnp.where(_candidates(now) & jnp.isfinite(norms), norms, 0)
+        return sampling.capped_proportional(now.env.importance * norms, now.env.num_selected, rescalings)
 
-    def probabilities(state: State, info: Information, round, available) -> jax.Array:
-        del round
-        norms = jnp.where(
-            _candidates(info, available) & jnp.isfinite(info.update_norm.value), info.update_norm.value, 0
-        )
-        return sampling.capped_proportional(state.importance * norms, state.num_selected.value, rescalings)
-
-    def select(key, state: State, info: Information, round, available) -> Selection:
-        chance = probabilities(state, info, round, available)
-        return independent_selection(
-            key, chance, state.importance, state.num_places.value, _candidates(info, available)
-        )
+    def select(key, state, now: Now) -> Selection:
+        env, chance = now.env, probabilities(state, now)
+        num_places = sampling.independent_places(env.num_clients, env.num_selected)
+        return independent_selection(key, chance, env.importance, num_places, _candidates(now))
 
     return Strategy(
-        "ocs", init, select, (Request("update_norm", ALL if num_candidates is None else CANDIDATES, always()),),
+        "ocs", select, (Request("update_norm", ALL if num_candidates is None else CANDIDATES, always()),),
         candidates=None if num_candidates is None else candidates, inclusion=probabilities,
         max_selected=sampling.independent_places,
     )  # fmt: skip
 
 
-def _candidates(info: Information, available: jax.Array | None) -> jax.Array:
+def _candidates(now: Now) -> jax.Array:
     """Return the mask of clients that reported their norm in this round, bool [N]."""
-    answered = info.update_norm.age == 0
-    return answered if available is None else answered & available
+    answered = now.info.update_norm.age == 0
+    return answered if now.available is None else answered & now.available

@@ -9,7 +9,7 @@ pacer raises T while the utility of the cohorts stays flat. By default, duration
     symbol    here                    shape    meaning
     U_i       State.utilities         [N]      n_i sqrt(mean of squared losses over the samples of the first local pass)
     L_i       State.last              [N]      round of i's last participation, from 1
-    t         round + 1               scalar   round number, from 1
+    t         now.round + 1           scalar   round number, from 1
     U_cap     `cap`                            quantile of the utilities of explored clients, at which they are clipped
     U_min, U_max                      scalar   smallest and largest utility of the explored clients
     s_i       scores                  [N]      (min(U_i, U_cap) - U_min) / (U_max - U_min) + sqrt(0.1 ln t / L_i)
@@ -19,7 +19,7 @@ pacer raises T while the utility of the cohorts stays flat. By default, duration
     T         _preferred              scalar   preferred duration: sorted t_i at floor(N q / 100); infinite at q = 100
     v         Pacer.gains             [2 W]    mean new U_i of exploited clients that reported, in the last 2 W rounds
     W, Delta  pacer_step, pacer_delta          rounds between the pacer's decisions; change of q, percentage points
-              State.slowness          [N]      system factor (T / t_i)^alpha if t_i > T; else 1 (Eq. 2)
+              `slowness`              [N]      system factor (T / t_i)^alpha if t_i > T; else 1 (Eq. 2)
 
 Exploitation: floor((1 - eps) K) clients, drawn with weights s_i x factor from the clients that reach `cut` x threshold.
 The threshold is the floor((1 - eps) K)-th largest of these weights. Exploration: the remaining m clients, drawn from
@@ -64,7 +64,7 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Information, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes
@@ -101,9 +101,6 @@ class Pacer(NamedTuple):
 class State(NamedTuple):
     """Participation history and utilities of the clients."""
 
-    num_selected: Static  # K
-    sizes: jax.Array  # n_i, float32 [N]
-    slowness: jax.Array  # system factor, in (0, 1], float32 [N]
     utilities: jax.Array  # U_i, initially 0, float32 [N]
     last: jax.Array  # L_i, initially 0, int32 [N]
     count: jax.Array  # number of participations, int32 [N]
@@ -176,54 +173,52 @@ def oort(
         if not low <= value < float("inf"):
             raise UserError(f"oort: {name}={value} is below {low} or not finite; leave it out for the default")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        if system == "clock" and not env.has_clock:
-            raise UserError("oort: system=clock reads the simulated seconds of reports; add --timing, or leave it out")
-        n = env.num_clients
-        sizes = env.sizes.astype(jnp.float32)
+    def init(key, now: Now) -> State:
+        n = now.env.num_clients
+        zeros, pacer = jnp.zeros((n,), jnp.int32), None
+        if system == "clock":
+            if not now.env.has_clock:
+                raise UserError(
+                    "oort: system=clock reads the simulated seconds of reports; add --timing, or leave it out"
+                )
+            gains = jnp.zeros((2 * pacer_step,), jnp.float32)
+            pacer = Pacer(known_or_median(*now.info.seconds), jnp.float32(round_threshold), gains)
+        utilities = jnp.zeros((n,), jnp.float32)
+        return State(utilities, zeros, zeros, jnp.float32(exploration), jnp.float32(exploration_min), pacer)
+
+    def slowness(state: State, sizes: jax.Array) -> jax.Array:  # system factor, in (0, 1], float32 [N]
+        if state.pacer is not None:
+            return _factor(_preferred(state.pacer), state.pacer.durations, alpha)
+        n = sizes.shape[0]
         preferred = sampling.value_at(sizes, min(int(n * quantile + 1e-9), n - 1))
-        slowness = _factor(preferred, sizes, alpha) if system == "sizes" else jnp.ones_like(sizes)
-        zeros = jnp.zeros((n,), jnp.int32)
-        pacer = Pacer(jnp.zeros_like(sizes), jnp.float32(round_threshold), jnp.zeros((2 * pacer_step,)))
-        return State(
-            Static(env.num_selected), sizes, slowness, jnp.zeros_like(sizes), zeros, zeros,
-            jnp.float32(exploration), jnp.float32(exploration_min), pacer if system == "clock" else None,
-        )  # fmt: skip
-
-    def paced(state: State, pacer: Pacer) -> State:  # with the system factor of the next round
-        return state._replace(pacer=pacer, slowness=_factor(_preferred(pacer), pacer.durations, alpha))
-
-    def prepare(state: State, info: Information) -> State:
-        assert state.pacer is not None
-        return paced(state, state.pacer._replace(durations=known_or_median(*info.seconds)))
+        return _factor(preferred, sizes, alpha) if system == "sizes" else jnp.ones_like(sizes)
 
     def current(state: State) -> jax.Array:  # this round's eps
         return jnp.maximum(state.exploration * decay, state.least)
 
-    def exploited_places(state: State) -> jax.Array:  # this round's places for exploitation, int32 scalar
+    def exploited_places(state: State, k: int) -> jax.Array:  # this round's places for exploitation, int32 scalar
         # 1e-4: rounding must not reduce an integer product to the integer below.
-        return jnp.floor(state.num_selected.value * (1 - current(state)) + 1e-4).astype(jnp.int32)
+        return jnp.floor(k * (1 - current(state)) + 1e-4).astype(jnp.int32)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info
-        k, n = state.num_selected.value, state.sizes.shape[0]
+    def select(key, state: State, now: Now) -> Selection:
+        k, n, sizes = now.env.num_selected, now.env.num_clients, now.env.sizes.astype(jnp.float32)
+        factor = slowness(state, sizes)
         key_out, key_exploit, key_pool, key_explore, key_rest = jax.random.split(key, 5)
-        reachable = jnp.ones((n,), bool) if available is None else available
+        reachable = jnp.ones((n,), bool) if now.available is None else now.available
         eligible = reachable
         if limit > 0:
             most = sampling.among_largest(key_out, state.count.astype(jnp.float32), int(_MAX_EXCLUDED * n + 1e-9))
             eligible = reachable & ~(most & (state.count > limit))
         explored_before, unexplored = eligible & (state.count > 0), reachable & (state.count == 0)
 
-        num_exploited = jnp.minimum(exploited_places(state), explored_before.sum())
-        scores = jnp.where(explored_before, _scores(state, explored_before, round + 1, cap) * state.slowness, 0.0)
+        num_exploited = jnp.minimum(exploited_places(state, k), explored_before.sum())
+        scores = jnp.where(explored_before, _scores(state, explored_before, now.round + 1, cap) * factor, 0.0)
         threshold = -sampling.value_at(-scores, jnp.maximum(num_exploited - 1, 0))
         near_the_top = explored_before & (scores >= cut * threshold)
         exploited = sampling.without_replacement(key_exploit, jnp.where(near_the_top, scores, 0.0), k, near_the_top)
 
         num_explored = jnp.minimum(unexplored.sum(), k - num_exploited)
-        rewards = state.sizes * state.slowness if state.pacer is None else 1 / state.pacer.durations
+        rewards = sizes * factor if state.pacer is None else 1 / state.pacer.durations
         pool_size = jnp.floor(explore_pool * num_explored + 1e-4).astype(jnp.int32)
         pool = unexplored & sampling.among_largest(key_pool, jnp.where(unexplored, rewards, -jnp.inf), pool_size)
         explored = sampling.without_replacement(key_explore, jnp.where(pool, rewards, 0.0), k, pool)
@@ -235,23 +230,24 @@ def oort(
         ids = sampling.first((tiers.astype(jnp.uint32), *sampling.random_words(key_rest, n)), k)
         return Selection(ids, None, reachable[ids])
 
-    def update(state: State, info: Information, round, selection: Selection, outcome: Outcome) -> State:
-        n = state.sizes.shape[0]
-        fact = info.training_loss
-        answered = selection.mask & (fact.age[selection.ids] == 0)
-        rows = jnp.where(answered, selection.ids, n)
-        utilities = (state.sizes * fact.value)[selection.ids]
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        losses, age = now.info.training_loss
+        answered = outcome.reported & (age[selection.ids] == 0)
+        rows = jnp.where(answered, selection.ids, now.env.num_clients)
+        utilities = (now.env.sizes.astype(jnp.float32) * losses)[selection.ids]
         all_explored = (state.count > 0).all()  # before this round's participations
         if state.pacer is not None:
             durations = state.pacer.durations.at[rows].set(jnp.maximum(outcome.seconds, _SHORTEST), mode="drop")
             places = jnp.arange(selection.ids.shape[0])
-            exploited = answered & (places < exploited_places(state)) & (state.count[selection.ids] > 0)
+            exploited = (
+                answered & (places < exploited_places(state, now.env.num_selected)) & (state.count[selection.ids] > 0)
+            )
             gain = jnp.where(exploited, utilities, 0.0).sum() / jnp.maximum(exploited.sum(), 1)
-            pacer = _pace(state.pacer._replace(durations=durations), gain, round + 2, pacer_step, pacer_delta)
-            state = paced(state, pacer)
+            pacer = _pace(state.pacer._replace(durations=durations), gain, now.round + 2, pacer_step, pacer_delta)
+            state = state._replace(pacer=pacer)
         return state._replace(
             utilities=state.utilities.at[rows].set(utilities, mode="drop"),
-            last=state.last.at[rows].set(round + 1, mode="drop"),
+            last=state.last.at[rows].set(now.round + 1, mode="drop"),
             count=state.count.at[rows].add(1, mode="drop"),
             exploration=jnp.where(all_explored, 0.0, current(state)),
             least=jnp.where(all_explored, 0.0, state.least),
@@ -259,9 +255,8 @@ def oort(
 
     losses = Request("training_loss", SELECTED, always(), (("statistic", "rms-first-pass"),))
     if system != "clock":
-        return Strategy(name="oort", init=init, select=select, requests=(losses,), update=update)
-    durations = Request("seconds", ALL, at_start())
-    return Strategy(name="oort", init=init, prepare=prepare, select=select, requests=(losses, durations), update=update)
+        return Strategy("oort", select, (losses,), init, update)
+    return Strategy("oort", select, (losses, Request("seconds", ALL, at_start())), init, update)
 
 
 def known_or_median(seconds: jax.Array, age: jax.Array) -> jax.Array:

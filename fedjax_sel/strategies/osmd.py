@@ -6,16 +6,16 @@ moves q after every round. The best learning rate is unknown, so E experts with 
 q is their mixture with weights theta that follow the experts' losses (adaptive OSMD).
 
     symbol   here                  shape    meaning
-    p_i      State.importance      [N]      data share n_i / n
+    p_i      now.env.importance    [N]      data share n_i / n
     g_i      gradients(outcome)    [P]      mean gradient along the local path: minus the update over rate x steps
     a_i      (p_i |g_i|)^2         scalar   what the probability of client i should follow
     a        State.bound^2         scalar   bound of a_i; here the largest a_i that was reported so far
     q_e      State.experts         [E, N]   probabilities of expert e, each at least alpha / N
     theta_e  State.trust           [E]      weight of expert e; at first (1 + 1/E) / (e (e + 1))
-    q        State.law             [N]      sum_e theta_e q_e, among the available clients
+    q        probabilities         [N]      sum_e theta_e q_e, among the available clients
     r_i      number of draws       scalar   draws of client i in this round
-    eta_e    State.rates           scalar   2^(e-1) K^2 alpha^3 / (N^3 a) sqrt(log N / (2 T)); State has the last factor
-    gamma    State.hedge           scalar   alpha / N sqrt(8 K / (T a)); State.hedge is gamma sqrt(a)
+    eta_e    steps                 scalar   2^(e-1) K^2 alpha^3 / (N^3 a) sqrt(log N / (2 T))
+    gamma    hedge / sqrt(a)       scalar   alpha / N sqrt(8 K / (T a))
 
 After a round, with the estimated losses l_e = sum_i r_i a_i / (K^2 q_e,i q_i):
 
@@ -43,24 +43,20 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Outcome, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
 
 
 class State(NamedTuple):
-    """Experts, and the law of this round's draws."""
+    """Experts, and the bound of their feedback."""
 
-    num_selected: Static  # K
-    importance: jax.Array  # p, float32 [N]
-    rates: jax.Array  # 2^(e-1) sqrt(log N / (2 T)), float32 [E]
-    hedge: jax.Array  # alpha / N sqrt(8 K / T), float32 scalar
     experts: jax.Array  # q_e, float32 [E, N]
     trust: jax.Array  # theta, float32 [E]
     bound: jax.Array  # sqrt(a): the largest p_i |g_i| so far, float32 scalar
-    law: jax.Array  # q, float32 [N]; 0 for unavailable clients
 
 
 def osmd(*, alpha: float = 0.4) -> Strategy:
@@ -72,50 +68,45 @@ def osmd(*, alpha: float = 0.4) -> Strategy:
     if not 0 < alpha < 1:
         raise UserError(f"osmd: alpha={alpha} is not between 0 and 1; give a number such as 0.4")
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        n, k, rounds = env.num_clients, env.num_selected, env.num_rounds
-        log_n = math.log(max(n, 2))
-        num_experts = math.ceil(math.log2(1 + 4 * (rounds - 1) * math.log(n / alpha) / log_n) / 2) + 1
+    def init(key, now: Now) -> State:
+        n, num_rounds = now.env.num_clients, now.env.num_rounds
+        inside = 1 + 4 * (num_rounds - 1) * math.log(n / alpha) / math.log(max(n, 2))
+        num_experts = math.ceil(math.log2(inside) / 2) + 1
         e = jnp.arange(1, num_experts + 1, dtype=jnp.float32)
-        uniform = jnp.full((n,), 1 / n, jnp.float32)
-        return State(
-            Static(k), env.importance, 2 ** (e - 1) * math.sqrt(log_n / (2 * rounds)),
-            jnp.float32(alpha / n * math.sqrt(8 * k / rounds)), jnp.tile(uniform, (num_experts, 1)),
-            (1 + 1 / num_experts) / (e * (e + 1)), jnp.float32(0), uniform,
-        )  # fmt: skip
+        experts = jnp.full((num_experts, n), 1 / n, jnp.float32)
+        return State(experts, (1 + 1 / num_experts) / (e * (e + 1)), jnp.float32(0))
 
-    def observe(state: State, info, round, available) -> State:
-        del info, round
-        law = jnp.matmul(state.trust, state.experts, precision=lax.Precision.HIGHEST)
-        return state._replace(law=among(available, law))
+    def select(key, state: State, now: Now) -> Selection:
+        shares = among(now.available, now.env.importance)
+        return draw(key, probabilities(state, now.available), shares, now.env.num_selected)
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
-        return draw(key, state.law, among(available, state.importance), state.num_selected.value)
-
-    def update(state: State, info, round, selection: Selection, outcome: Outcome) -> State:
-        del info, round
-        k, n = state.num_selected.value, state.importance.shape[0]
-        ids = selection.ids
-        scaled = state.importance[ids] * lengths(gradients(outcome))  # sqrt(a_i)
-        taken = selection.mask & outcome.finite & jnp.isfinite(scaled)
+    def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
+        n, k, num_rounds, ids = now.env.num_clients, now.env.num_selected, now.env.num_rounds, selection.ids
+        # `rates` is eta_e a N^3 / (K^2 alpha^3), and `hedge` is gamma sqrt(a).
+        rates = 2.0 ** np.arange(len(state.trust)) * math.sqrt(math.log(max(n, 2)) / (2 * num_rounds))
+        hedge = alpha / n * math.sqrt(8 * k / num_rounds)
+        scaled = now.env.importance[ids] * lengths(gradients(outcome))  # sqrt(a_i)
+        taken = outcome.reported & outcome.finite & jnp.isfinite(scaled)
         bound = jnp.maximum(state.bound, jnp.where(taken, scaled, 0.0).max())
         # r_i a_i / a
         feedback = jnp.where(taken, _draws(ids) * (scaled / jnp.where(bound > 0, bound, 1.0)) ** 2, 0.0)
-        own, law = state.experts[:, ids], jnp.where(taken, state.law[ids], 1.0)
-        losses = state.hedge * bound * (feedback / (k**2 * own * law)).sum(axis=1)  # gamma l_e
+        own, chance = state.experts[:, ids], jnp.where(taken, probabilities(state, now.available)[ids], 1.0)
+        losses = hedge * bound * (feedback / (k**2 * own * chance)).sum(axis=1)  # gamma l_e
         # The powers of alpha / N in eta_e make each factor at most 1.
         floor = alpha / n
-        steps = state.rates[:, None] * feedback * (floor / own) ** 2 * (floor / law)
+        steps = rates.astype(np.float32)[:, None] * feedback * (floor / own) ** 2 * (floor / chance)
         experts = jax.vmap(projected, (0, None))(jnp.log(state.experts).at[:, ids].add(steps), floor)
-        return state._replace(experts=experts, trust=jax.nn.softmax(jnp.log(state.trust) - losses), bound=bound)
+        return State(experts, jax.nn.softmax(jnp.log(state.trust) - losses), bound)
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round, available
-        return state.num_selected.value * state.law
+    def inclusion(state: State, now: Now) -> jax.Array:
+        return now.env.num_selected * probabilities(state, now.available)
 
-    return Strategy("osmd", init, select, with_replacement=True, update=update, observe=observe, inclusion=inclusion)
+    return Strategy("osmd", select, init=init, update=update, inclusion=inclusion, with_replacement=True)
+
+
+def probabilities(state: State, available: jax.Array | None) -> jax.Array:
+    """Return q, float32 [N]; 0 for unavailable clients."""
+    return among(available, jnp.matmul(state.trust, state.experts, precision=lax.Precision.HIGHEST))
 
 
 def projected(logits: jax.Array, floor: float) -> jax.Array:

@@ -3,11 +3,11 @@
 Each round draws d candidates and trains the K candidates with the largest losses.
 
     symbol   here                         shape    meaning
-    p_k      State.importance             [N]      n_k / sum n: weights of the candidate draw, without replacement
-    d        State.num_candidates         scalar   K <= d <= N; d = K: weighted random selection, d = N: the K largest
-    F_k      info.loss.value[k]           scalar   mean loss of the round's model on k's data (pow-d), or on b random
+    p_k      now.env.importance           [N]      n_k / sum n: weights of the candidate draw, without replacement
+    d        `num_candidates`             scalar   K <= d <= N; d = K: weighted random selection, d = N: the K largest
+    F_k      now.info.loss.value[k]       scalar   mean loss of the round's model on k's data (pow-d), or on b random
                                                    examples of it (cpow-d)
-             info.training_loss.value[k]  scalar   mean loss over the mini-batches of k's last local training (rpow-d),
+             now.info.training_loss.value[k]       mean loss over the mini-batches of k's last local training (rpow-d),
                                                    or over the last pass of this round's (train-first)
 
 Information bought: `pow-d` and `cpow-d`: the loss of each candidate per round (d models down, d floats up). `rpow-d`:
@@ -23,26 +23,18 @@ Differs from the paper:
 * Candidates are drawn from the available clients.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Env, Now, Selection, Strategy
 from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED, Request, always
 
 _TRAIN_FIRST_CANDIDATES = 10
 _BATCH_SIZE = 64
-
-
-class State(NamedTuple):
-    """Constants; the table of losses holds everything that the strategy learns."""
-
-    num_selected: Static  # K
-    num_candidates: Static  # d
-    importance: jax.Array  # p_k, float32 [N]
 
 
 def pow_d(
@@ -72,45 +64,41 @@ def pow_d(
         "train-first": Request("training_loss", CANDIDATES, always(), (("statistic", "last-pass"),)),
     }[variant]
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        k = env.num_selected
+    def count(env: Env) -> int:
+        """Return d."""
+        n, k = env.num_clients, env.num_selected
         if num_candidates is not None and num_candidates < k:
             raise UserError(
                 f"pow_d: num_candidates={num_candidates} is below the cohort size {k}; give at least {k}, or leave it "
                 f"out for {2 * k}"
             )
-        if num_candidates is not None and num_candidates > env.num_clients:
-            n = env.num_clients
+        if num_candidates is not None and num_candidates > n:
             raise UserError(f"pow_d: num_candidates={num_candidates} exceeds the {n} clients; give at most {n}")
         usual = _TRAIN_FIRST_CANDIDATES if variant == "train-first" else 2 * k
-        d = min(max(usual if num_candidates is None else num_candidates, k), env.num_clients)
-        return State(Static(k), Static(d), env.importance)
+        return min(max(usual if num_candidates is None else num_candidates, k), n)
 
-    def candidates(key, state: State, info, round, available) -> jax.Array:
-        del info, round
-        return sampling.without_replacement(key, state.importance, state.num_candidates.value, available)
+    def candidates(key, state, now: Now) -> jax.Array:
+        return sampling.without_replacement(key, now.env.importance, count(now.env), now.available)
 
-    def select_reported(key, state: State, info: Information, round, available) -> Selection:
+    def select_reported(key, state, now: Now) -> Selection:
         key_candidates, key_ties = jax.random.split(key)
-        named = candidates(key_candidates, state, info, round, available)
-        fact = info.training_loss
-        eligible = jnp.zeros(fact.age.shape, bool).at[named].set(True)
-        if available is not None:
-            eligible &= available
-        return _largest(key_ties, jnp.where(fact.age < NEVER, fact.value, jnp.inf), eligible, state.num_selected.value)
+        named = candidates(key_candidates, state, now)
+        value, age = now.info.training_loss
+        eligible = jnp.zeros(age.shape, bool).at[named].set(True)
+        if now.available is not None:
+            eligible &= now.available
+        return _largest(key_ties, jnp.where(age < NEVER, value, jnp.inf), eligible, now.env.num_selected)
 
-    def select_answered(key, state: State, info: Information, round, available) -> Selection:
-        del round
-        value, age = getattr(info, request.kind)
+    def select_answered(key, state, now: Now) -> Selection:
+        value, age = getattr(now.info, request.kind)
         answered = age == 0
-        if available is not None:
-            answered &= available
-        return _largest(key, value, answered, state.num_selected.value)
+        if now.available is not None:
+            answered &= now.available
+        return _largest(key, value, answered, now.env.num_selected)
 
     if variant == "rpow-d":  # the cohort reports its losses, so no candidate is queried
-        return Strategy("pow_d", init, select_reported, (request,))
-    return Strategy("pow_d", init, select_answered, (request,), candidates=candidates)
+        return Strategy("pow_d", select_reported, (request,))
+    return Strategy("pow_d", select_answered, (request,), candidates=candidates)
 
 
 def _largest(key: jax.Array, values: jax.Array, eligible: jax.Array, k: int) -> Selection:

@@ -16,12 +16,14 @@ from fedjax_sel.strategies.base import (
     Evaluation,
     Fact,
     Information,
+    Now,
     Outcome,
     Selection,
     ServerMetrics,
     Strategy,
     Unrequested,
     keep_state,
+    no_state,
 )
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, Counts, Request
 
@@ -53,26 +55,19 @@ class OutcomeReads(NamedTuple):
     path_lengths: bool
 
 
-def of_outcome(
-    strategy: Strategy,
-    params: Params,
-    round: jax.Array,
-    state: Any,
-    info: Information,
-    selection: Selection,
-    has_clock: bool = False,
-) -> OutcomeReads:
+def of_outcome(strategy: Strategy, params: Params, state: Any, now: Now, selection: Selection) -> OutcomeReads:
     """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.
 
-    Arrays have a leading axis S; `params` are the trained weights.
+    Arrays have a leading axis S, except `now.round`; `params` are the trained weights.
     """
     if strategy.update is keep_state:
         return OutcomeReads(False, False, False, False)
-    params, state, info, selection = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (params, state, info, selection)
+    batched = params, state, now._replace(round=None), selection
+    params, state, now_shapes, selection = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), batched
     )
-    outcome = outcome_shapes(strategy, selection.ids.shape[0], params, has_clock)
-    reads = fields_read(strategy.update, state, info, round, selection, outcome)[-1]
+    outcome = outcome_shapes(strategy, selection.ids.shape[0], params, now.env.has_clock)
+    reads = fields_read(strategy.update, state, now_shapes._replace(round=now.round), selection, outcome)[-1]
     scalars = (reads.losses_before, reads.losses_after, reads.path_lengths)
     return OutcomeReads(any(jax.tree.leaves(reads.updates)), *map(bool, scalars))
 
@@ -88,6 +83,7 @@ def outcome_shapes(strategy: Strategy, num_places: int, params: Params, has_cloc
         losses_before=per_client,
         losses_after=per_client,
         step=params,
+        reported=shape((num_places,), jnp.bool_),
         finite=shape((num_places,), jnp.bool_),
         metrics=ServerMetrics(evaluation, evaluation) if bought else Unrequested(strategy.name, "server_metrics"),
         path_lengths=per_client,
@@ -103,7 +99,7 @@ class SelectionState(NamedTuple):
     """The server's knowledge, passed from step to step."""
 
     state: Any  # the strategy's state
-    info: Information
+    now: Now
     bill: Any = None  # the cost of this round's queries
 
 
@@ -131,82 +127,95 @@ def requests_to(strategy: Strategy, who: str) -> list[tuple[int, Request]]:
     return [(place, one) for place, one in enumerate(strategy.requests) if one.who == who and one.when.rules]
 
 
-def prepare(strategy: Strategy, state: Any, info: Information) -> Any:
-    """Return the state of the first round, in host memory, after the facts due at the start have been measured.
+def initial_state(strategy: Strategy, key: jax.Array, now: Now) -> Any:
+    """Return the state before the first round, in host memory; `now.info` holds the facts due at the start.
 
-    The strategy's `prepare` runs on the CPU with 64-bit types; the result is cast back to the dtypes of `state`.
+    The strategy's `init` runs on the CPU with 64-bit types; the state is cast to 32-bit types.
     """
-    if strategy.prepare is keep_state:
-        return state
-    arguments = jax.tree.map(_on_host, (state, info))
+    if strategy.init is no_state:
+        return ()
+    arguments = jax.tree.map(_on_host, (key, now))
     with jax_settings.enable_x64(True), jax.default_device(jax_settings.cpu()):
-        prepared = jax.tree.map(_on_host, jax.jit(strategy.prepare)(*arguments))
-    return jax.tree.map(lambda old, new: new if _is_key(old) else new.astype(old.dtype), arguments[0], prepared)
+        state = jax.tree.map(_on_host, jax.jit(strategy.init)(*arguments))
+    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else leaf.astype(_narrow(leaf.dtype)), state)
 
 
-def select(
-    strategy: Strategy, serve: Serve, known: SelectionState, keys: Keys, round: jax.Array, available: jax.Array | None
-) -> tuple[SelectionState, Choice]:
+def state_shapes(strategy: Strategy, key: Any, now: Any) -> Any:
+    """Return the shapes of `initial_state`, from the shapes of its arguments."""
+    with jax_settings.enable_x64(True):
+        state = jax.eval_shape(strategy.init, key, now)
+    return jax.tree.map(
+        lambda leaf: leaf if _is_key(leaf) else jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype)), state
+    )
+
+
+def _narrow(dtype: Any) -> Any:
+    """Return the 32-bit type in place of a 64-bit one."""
+    return {"float64": np.dtype("float32"), "int64": np.dtype("int32"), "uint64": np.dtype("uint32")}.get(
+        str(dtype), dtype
+    )
+
+
+def select(strategy: Strategy, serve: Serve, known: SelectionState, keys: Keys) -> tuple[SelectionState, Choice]:
     """Open a round: query all clients, call `observe`, query the candidates, and select the cohort.
 
-    `serve` is the server's query function, (info, bill, who, ...) -> (info, bill). Rounds count from 0; `available` is
-    bool [N], or None if all clients are available.
+    `serve` is the server's query function, (info, bill, who, ...) -> (info, bill).
     """
-    info, bill = serve(known.info, known.bill, ALL)
-    state, candidates = observe(strategy, known.state, info, keys.candidates, round, available)
+    known = _served(serve, known, ALL)
+    state, candidates = observe(strategy, known.state, known.now, keys.candidates)
+    known = known._replace(state=state)
     if candidates is not None:
-        info, bill = serve(info, bill, CANDIDATES, candidates)
-    selection = strategy.select(keys.select, state, info, round, available)
-    return SelectionState(state, info, bill), Choice(selection, candidates)
+        known = _served(serve, known, CANDIDATES, candidates)
+    return known, Choice(strategy.select(keys.select, state, known.now), candidates)
 
 
-def observe(
-    strategy: Strategy, state: Any, info: Information, key: jax.Array, round: jax.Array, available: jax.Array | None
-) -> tuple[Any, jax.Array | None]:
+def observe(strategy: Strategy, state: Any, now: Now, key: jax.Array) -> tuple[Any, jax.Array | None]:
     """Run the first half of `select`: update the state from all clients' answers, and choose the candidates.
 
     The candidates are int32 [d], or None without requests to CANDIDATES.
     """
-    state = strategy.observe(state, info, round, available)
+    state = strategy.observe(state, now)
     if not requests_to(strategy, CANDIDATES):
         return state, None
     assert strategy.candidates is not None, "facts.check rejects this strategy"
-    return state, strategy.candidates(key, state, info, round, available)
+    return state, strategy.candidates(key, state, now)
 
 
 def query_cohort(
     serve: Serve, known: SelectionState, selection: Selection, arrives: jax.Array | None = None
 ) -> SelectionState:
     """Query the cohort on the round's model, before it trains; `arrives`, bool [K], marks the reports that arrive."""
-    info, bill = serve(known.info, known.bill, SELECTED, selection.ids, selection.mask, arrives)
-    return SelectionState(known.state, info, bill)
+    return _served(serve, known, SELECTED, selection.ids, selection.mask, arrives)
 
 
-def learn(
-    strategy: Strategy, known: SelectionState, round: jax.Array, reports: Selection, outcome: Outcome
-) -> SelectionState:
-    """Close a round: call `update` with the `reports` that arrived (by mask), and age every fact by one round."""
-    return SelectionState(
-        strategy.update(known.state, known.info, round, reports, outcome), advance_ages(known.info), known.bill
-    )
+def _served(serve: Serve, known: SelectionState, *queried: Any) -> SelectionState:
+    info, bill = serve(known.now.info, known.bill, *queried)
+    return known._replace(now=known.now._replace(info=info), bill=bill)
+
+
+def learn(strategy: Strategy, known: SelectionState, selection: Selection, outcome: Outcome) -> SelectionState:
+    """Close a round: call `update`, and age every fact by one round."""
+    state = strategy.update(known.state, known.now, selection, outcome)
+    return known._replace(state=state, now=known.now._replace(info=advance_ages(known.now.info)))
 
 
 def over_replicates(strategy: Strategy) -> Strategy:
     """Return a strategy whose hooks are batched over S replicates: arguments and results have leaves [S, ...].
 
-    All replicates share the round number; `available` is None for all of them or for none.
+    All replicates share the round number; `now.available` is None for all of them or for none.
     """
 
-    def over(hook: Any, *axes: int | None) -> Any:
-        return hook if hook is None or hook is keep_state else jax.vmap(hook, in_axes=axes)
+    def over(hook: Any, *axes: Any) -> Any:
+        return hook if hook in (None, keep_state, no_state) else jax.vmap(hook, in_axes=axes)
 
+    now: Any = Now(0, 0, None, 0)  # pyright: ignore
     return strategy._replace(
-        prepare=over(strategy.prepare, 0, 0),
-        observe=over(strategy.observe, 0, 0, None, 0),
-        candidates=over(strategy.candidates, 0, 0, 0, None, 0),
-        select=over(strategy.select, 0, 0, 0, None, 0),
-        update=over(strategy.update, 0, 0, None, 0, 0),
-        inclusion=over(strategy.inclusion, 0, 0, None, 0),
+        init=over(strategy.init, 0, now),
+        observe=over(strategy.observe, 0, now),
+        candidates=over(strategy.candidates, 0, 0, now),
+        select=over(strategy.select, 0, 0, now),
+        update=over(strategy.update, 0, now, 0, 0),
+        inclusion=over(strategy.inclusion, 0, now),
     )
 
 
@@ -241,11 +250,11 @@ def advance_ages(info: Information) -> Information:
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _on_host(leaf: Any) -> Any:
-    return leaf if _is_key(leaf) else np.asarray(leaf)
+    return jax.device_put(leaf, jax_settings.cpu()) if _is_key(leaf) else np.asarray(leaf)
 
 
 SUBSET_LOSS = "subset_loss"

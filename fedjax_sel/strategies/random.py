@@ -13,20 +13,13 @@ Information bought: none.
 Differs from the papers: in `md` a client drawn twice trains once, not twice with different shuffles.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Selection, Static, Strategy
-
-
-class State(NamedTuple):
-    """Constants; random selection learns nothing."""
-
-    num_selected: Static  # K
-    importance: jax.Array  # p_k, float32 [N]
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 
 
 def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] = "uniform-wor") -> Strategy:
@@ -36,58 +29,49 @@ def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] =
         variant: law of the cohort: uniform-wor, md, pps-wor or weighted-wor.
     """
 
-    def init(key: jax.Array, env: Env) -> State:
-        del key
-        return State(Static(env.num_selected), env.importance)
-
-    def select_distinct(key, state, info, round, available) -> Selection:
-        del info, round
-        k = state.num_selected.value
+    def select_distinct(key, state, now: Now) -> Selection:
+        env, available = now.env, now.available
         if variant == "uniform-wor":
-            ids = sampling.uniform_without_replacement(key, state.importance.shape[0], k, available)
+            ids = sampling.uniform_without_replacement(key, env.num_clients, env.num_selected, available)
         else:
-            ids = sampling.without_replacement(key, state.importance, k, available)
+            ids = sampling.without_replacement(key, env.importance, env.num_selected, available)
         return Selection.of(ids, available)
 
-    def select_multinomial(key, state, info, round, available) -> Selection:
-        del info, round
-        k = state.num_selected.value
-        shares = _shares(state, available)
+    def select_multinomial(key, state, now: Now) -> Selection:
+        k, shares = now.env.num_selected, _shares(now)
         ids = sampling.with_replacement(key, shares, k)
         first = sampling.first_occurrence(ids)
         draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, the number of draws of each client
         mask = first & (shares.sum() > 0)
         return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
 
-    def select_systematic(key, state, info, round, available) -> Selection:
-        del info, round
-        k = state.num_selected.value
-        shares = _shares(state, available)
+    def select_systematic(key, state, now: Now) -> Selection:
+        k, shares = now.env.num_selected, _shares(now)
         probabilities = sampling.capped_proportional(shares, k)
         ids = sampling.systematic(key, probabilities, k)
         mask = probabilities[ids] > 0
         weights = shares[ids] / shares.sum() / jnp.where(mask, probabilities[ids], 1.0)
         return Selection(ids, jnp.where(mask, weights, 0.0), mask)
 
-    def inclusion(state: State, info, round, available) -> jax.Array:
-        del info, round
-        k, num_clients = state.num_selected.value, state.importance.shape[0]
+    def inclusion(state, now: Now) -> jax.Array:
+        n, k, available = now.env.num_clients, now.env.num_selected, now.available
         if variant == "md":
-            shares = _shares(state, available)
+            shares = _shares(now)
             return k * shares / shares.sum()
         if variant == "pps-wor":
-            return sampling.capped_proportional(_shares(state, available), k)
-        num_reachable = num_clients if available is None else jnp.maximum(available.sum(), k)
-        return jnp.full((num_clients,), k / num_reachable, jnp.float32)
+            return sampling.capped_proportional(_shares(now), k)
+        num_reachable = n if available is None else jnp.maximum(available.sum(), k)
+        return jnp.full((n,), k / num_reachable, jnp.float32)
 
     if variant == "md":
-        return Strategy("random", init, select_multinomial, with_replacement=True, inclusion=inclusion)
+        return Strategy("random", select_multinomial, with_replacement=True, inclusion=inclusion)
     if variant == "pps-wor":
-        return Strategy("random", init, select_systematic, inclusion=inclusion)
+        return Strategy("random", select_systematic, inclusion=inclusion)
     # Weighted draws without replacement have no closed-form inclusion probabilities.
-    return Strategy("random", init, select_distinct, inclusion=None if variant == "weighted-wor" else inclusion)
+    return Strategy("random", select_distinct, inclusion=None if variant == "weighted-wor" else inclusion)
 
 
-def _shares(state: State, available: jax.Array | None) -> jax.Array:
+def _shares(now: Now) -> jax.Array:
     """Return p_k, with zeros for unavailable clients."""
-    return state.importance if available is None else jnp.where(available, state.importance, 0.0)
+    importance = now.env.importance
+    return importance if now.available is None else jnp.where(now.available, importance, 0.0)

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.base import Env, Information, Selection, Static, Strategy
+from fedjax_sel.strategies.base import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start, every
 
 _ADAPTIVE, _INTERVAL = "adaptive", 10
@@ -56,13 +56,9 @@ _RANDOM = (0.7, 0.1, 0.1, 0.05, 0.05)  # the paper's policy of this name, for fi
 class State(NamedTuple):
     """Tiers, and what the adaptive policy learns about them."""
 
-    num_selected: Static  # K
-    sizes: jax.Array  # training examples, float32 [N]
-    ties: jax.Array  # random order of the clients, which breaks ties of durations, int32 [N]
     tiers: jax.Array  # tier of each client, int32 [N]
     probabilities: jax.Array  # P, float32 [m]
     credits: jax.Array  # int32 [m]
-    initial_credits: jax.Array  # credits of each tier at the start, int32 scalar
     losses: jax.Array  # mean loss of each tier at the last measurement, float32 [m]
     current: jax.Array  # tier of the previous round, int32 scalar
 
@@ -88,59 +84,56 @@ def tifl(
             raise UserError(f"tifl: {name}={value} has no effect with policy={policy}; set policy={_ADAPTIVE}")
     start = _probabilities("uniform" if adaptive else policy, num_tiers)
 
-    def init(key: jax.Array, env: Env) -> State:
-        n = env.num_clients
+    def init(key, now: Now) -> State:
+        n = now.env.num_clients
         if num_tiers > n:
             raise UserError(f"tifl: num_tiers={num_tiers} exceeds the {n} clients; give at most {n}")
         ties = jax.random.permutation(key, n).astype(jnp.int32)
-        each = jnp.int32(math.ceil(env.num_rounds / num_tiers) if adaptive and credits is None else credits or 1)
         return State(
-            Static(env.num_selected), env.sizes.astype(jnp.float32), ties, jnp.zeros((n,), jnp.int32),
-            jnp.float32(start), jnp.full((num_tiers,), each), each, jnp.zeros((num_tiers,)), jnp.int32(0),
+            tiers_of(*now.info.seconds, ties, num_tiers), jnp.float32(start),
+            jnp.full((num_tiers,), first_credits(now)), jnp.zeros((num_tiers,), jnp.float32), jnp.int32(0),
         )  # fmt: skip
 
-    def prepare(state: State, info: Information) -> State:
-        return state._replace(tiers=tiers_of(*info.seconds, state.ties, num_tiers))
+    def first_credits(now: Now) -> int:
+        return math.ceil(now.env.num_rounds / num_tiers) if adaptive and credits is None else credits or 1
 
-    def observe(state: State, info: Information, round, available) -> State:
-        del available
-        value, age = info.loss
-        losses = losses_of_tiers(value, jnp.where(age < NEVER, state.sizes, 0.0), state.tiers, num_tiers)
-        measured = round % interval == 0
-        worse = measured & (round > 0) & (losses[state.current] >= state.losses[state.current])
+    def observe(state: State, now: Now) -> State:
+        value, age = now.info.loss
+        weights = jnp.where(age < NEVER, now.env.sizes.astype(jnp.float32), 0.0)
+        losses = losses_of_tiers(value, weights, state.tiers, num_tiers)
+        measured = now.round % interval == 0
+        worse = measured & (now.round > 0) & (losses[state.current] >= state.losses[state.current])
         return state._replace(
             probabilities=jnp.where(worse, changed_probabilities(losses, state.credits), state.probabilities),
             losses=jnp.where(measured, losses, state.losses),
         )
 
-    def select(key, state: State, info, round, available) -> Selection:
-        del info, round
+    def select(key, state: State, now: Now) -> Selection:
         key_tier, key_clients = jax.random.split(key)
-        k, n = state.num_selected.value, state.tiers.shape[0]
         tier = sampling.with_replacement(key_tier, jnp.where(state.credits > 0, state.probabilities, 0.0), 1)[0]
         # Order of the tiers: the drawn one, the next faster ones, then the next slower ones.
         steps = jnp.where(state.tiers <= tier, tier - state.tiers, state.tiers)
-        if available is not None:
-            steps = jnp.where(available, steps, num_tiers)
-        ids = sampling.first((steps.astype(jnp.uint32), *sampling.random_words(key_clients, n)), k)
-        return Selection.of(ids, available)
+        if now.available is not None:
+            steps = jnp.where(now.available, steps, num_tiers)
+        words = sampling.random_words(key_clients, now.env.num_clients)
+        ids = sampling.first((steps.astype(jnp.uint32), *words), now.env.num_selected)
+        return Selection.of(ids, now.available)
 
-    def update(state: State, info, round, selection: Selection, outcome) -> State:
-        del info, round, outcome
+    def update(state: State, now: Now, selection: Selection, outcome) -> State:
         tier = state.tiers[selection.ids[0]]  # the drawn tier comes first
-        credits = jnp.maximum(state.credits.at[tier].add(-1), 0)
-        spent = (credits == 0).all()
+        left = jnp.maximum(state.credits.at[tier].add(-1), 0)
+        spent = (left == 0).all()
         return state._replace(
             probabilities=jnp.where(spent, 1 / num_tiers, state.probabilities),
-            credits=jnp.where(spent, state.initial_credits, credits),
+            credits=jnp.where(spent, first_credits(now), left),
             current=tier,
         )
 
     profile = Request("seconds", ALL, at_start())
     if not adaptive:
-        return Strategy("tifl", init, select, (profile,), prepare=prepare)
+        return Strategy("tifl", select, (profile,), init)
     requests = (profile, Request("loss", ALL, every(interval)))
-    return Strategy("tifl", init, select, requests, prepare=prepare, observe=observe, update=update)
+    return Strategy("tifl", select, requests, init, update, observe)
 
 
 def tiers_of(seconds: jax.Array, age: jax.Array, ties: jax.Array, num_tiers: int) -> jax.Array:

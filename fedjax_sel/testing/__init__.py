@@ -11,7 +11,6 @@ a small real run with the cost implied by the requests.
 """
 
 import functools
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
@@ -23,8 +22,9 @@ from fedjax_sel.core import parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.strategies import base, contract
-from fedjax_sel.strategies.base import ALL, CANDIDATES, SELECTED, Request, Schedule, Strategy, keep_state
+from fedjax_sel.strategies.base import ALL, CANDIDATES, SELECTED, Now, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.facts import needs_clock
+from fedjax_sel.strategies.from_numpy import own_errors
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.testing.bench import (
     UNCHECKED,
@@ -49,8 +49,7 @@ def requests(bench: Bench) -> None:
 
 def traceable(bench: Bench) -> None:
     """Check that every hook can be traced, and reads only requested facts."""
-    with contract.explained("init"):
-        _ = bench.start
+    _ = bench.state
     with contract.explained("select"):
         contract.is_selection(bench.selection)
     for name, hook in bench.hooks().items():
@@ -59,15 +58,14 @@ def traceable(bench: Bench) -> None:
 
 def pure(bench: Bench) -> None:
     """Check that tracing a hook twice gives the same program."""
-    for name, (hook, arguments) in bench.own_hooks().items():
-        with enable_x64(name == "prepare"):
-            try:
-                same = program(hook, arguments) == program(hook, arguments)
-            except Exception as error:
-                raise Violation(
-                    f"`{name}` fails when it is traced a second time ({type(error).__name__}): it stores values "
-                    "outside the state; store them in the state"
-                ) from error
+    for name, hook in bench.own_hooks().items():
+        try:
+            same = contract.program(name, hook) == contract.program(name, hook)
+        except Exception as error:
+            raise Violation(
+                f"`{name}` fails when it is traced a second time ({type(error).__name__}): it stores values "
+                "outside the state; store them in the state"
+            ) from error
         if not same:
             raise Violation(
                 f"`{name}` gives a different program each time it is traced: it changes or draws values outside JAX; "
@@ -82,30 +80,24 @@ def facts_read(bench: Bench) -> None:
         raise NotApplicable("it buys nothing")
     kinds = set()
     for name, (hook, arguments) in bench.own_hooks().items():
-        with enable_x64(name == "prepare"):
+        with enable_x64(name == "init"):
             marks = fields_read(hook, *arguments)
-        info = marks[2] if name in ("select", "candidates") else marks[1]
+        info = next(mark.info for mark in marks if isinstance(mark, Now))
         kinds |= {kind for kind in info.kinds() if any(getattr(info, kind))}
-        if name == "update" and any(jax.tree.leaves(marks[4].metrics)):
+        if name == "update" and any(jax.tree.leaves(marks[-1].metrics)):
             kinds.add("server_metrics")
-        if name == "update" and any(jax.tree.leaves(marks[4].subset_loss)):
+        if name == "update" and any(jax.tree.leaves(marks[-1].subset_loss)):
             kinds.add("subset_loss")
     for request in strategy.requests:
         if request.kind not in kinds:
             raise Violation(f"it buys {request.kind!r} from {request.who!r} and never reads it; remove that Request")
 
 
-def program(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[str, list[bytes]]:
-    """Trace a function without JAX's cache; return the program's text without addresses, and its constants."""
-    closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
-    return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
-
-
 def state(bench: Bench) -> None:
     """Check that every hook keeps the structure, shapes and dtypes of the state."""
     for name, hook in bench.own_hooks().items():
-        if name in ("prepare", "observe", "update"):
-            contract.same_state(name, bench.start.state, contract.trace(name, hook))
+        if name in ("observe", "update"):
+            contract.same_state(name, bench.state, contract.trace(name, hook))
 
 
 def key_used(bench: Bench) -> None:
@@ -173,7 +165,7 @@ def no_retrace(bench: Bench) -> None:
         if count > 2:
             raise Violation(
                 f"`{name}` is traced {count} times in {bench.options.rounds} rounds; store values that change between "
-                "rounds as arrays in the state, not as Static"
+                "rounds as arrays in the state"
             )
 
 
@@ -472,7 +464,7 @@ def ledger(bench: Bench) -> None:
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()
     update, arguments = bench.hooks()["update"]
-    outcome = fields_read(update, *arguments)[4]
+    outcome = fields_read(update, *arguments)[-1]
     reports = int(outcome.losses_before) + int(outcome.losses_after)
     for round in range(rounds):
         lost = int(result.ledger.reports_lost[0, round])
@@ -490,14 +482,14 @@ def ledger(bench: Bench) -> None:
 def _watched(strategy: Strategy, candidates: dict[int, set[int]], reporting: dict[int, set[int]]) -> Strategy:
     """Return the strategy with callbacks that record its candidates, and the clients whose reports arrive."""
 
-    def named(key, state, info, round, available):
-        ids = strategy.candidates(key, state, info, round, available)  # pyright: ignore[reportOptionalCall]
-        jax.debug.callback(functools.partial(_note, candidates), round, ids, np.ones(ids.shape, bool))
+    def named(key, state, now):
+        ids = strategy.candidates(key, state, now)  # pyright: ignore[reportOptionalCall]
+        jax.debug.callback(functools.partial(_note, candidates), now.round, ids, np.ones(ids.shape, bool))
         return ids
 
-    def update(state, info, round, selection, outcome):
-        jax.debug.callback(functools.partial(_note, reporting), round, selection.ids, selection.mask)
-        return strategy.update(state, info, round, selection, outcome)
+    def update(state, now, selection, outcome):
+        jax.debug.callback(functools.partial(_note, reporting), now.round, selection.ids, outcome.reported)
+        return strategy.update(state, now, selection, outcome)
 
     return strategy._replace(candidates=None if strategy.candidates is None else named, update=update)
 
@@ -661,7 +653,8 @@ def _run(check: Check, bench: Bench, findings: dict[str, Finding], skip: Collect
         if findings[need].status == "failed":
             return Finding("skipped", f"{need!r} failed")
     try:
-        return Finding("passed", check.run(bench) or "")
+        with own_errors():
+            return Finding("passed", check.run(bench) or "")
     except NotApplicable as reason:
         return Finding("skipped", str(reason))
     except (Violation, UserError) as violation:

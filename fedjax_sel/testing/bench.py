@@ -17,11 +17,13 @@ from fedjax_sel.strategies.base import (
     Env,
     Evaluation,
     Information,
+    Now,
     Outcome,
     Selection,
     ServerMetrics,
     Strategy,
     keep_state,
+    no_state,
 )
 from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.facts import KINDS, NEVER, Request, always, shape
@@ -240,6 +242,13 @@ class Carry(NamedTuple):
     info: Information
 
 
+class Start(NamedTuple):
+    """The arguments of `init`."""
+
+    key: jax.Array
+    now: Now
+
+
 class Record(NamedTuple):
     """The record of one round; scan and vmap add leading axes [games, T], in NumPy arrays if games were played."""
 
@@ -251,29 +260,36 @@ class Record(NamedTuple):
     inclusion: Any  # expected selection counts, [N]; None if unknown
 
 
-def initial_world(strategy: Strategy, options: Options, key: jax.Array, world: World) -> Carry:
-    """Return the state and the tables of facts after the start facts have been measured, before `prepare`."""
-    sizes = jnp.asarray(world.sizes)
-    info = protocol.empty_information(strategy, COUNTS, len(sizes))
+def start_of(strategy: Strategy, options: Options, key: jax.Array, world: World) -> Start:
+    """Return the arguments of `init`, after the facts due at the start have been measured."""
+    info = protocol.empty_information(strategy, COUNTS, world.sizes.shape[0])
     for kind in info.kinds():
         fact = getattr(info, kind)
         info = info.replace(kind, fact._replace(value=fact.value + world.blank))
-    answers = jnp.ones(sizes.shape, bool) if world.available is None else jnp.asarray(world.available)[-1]
+    answers = jnp.ones(world.sizes.shape, bool) if world.available is None else jnp.asarray(world.available)[-1]
     for _, request in protocol.requests_at_start(strategy):
         info = _answered(info, request, world, jnp.int32(0), answers)
+    return Start(key, Now(env_of(options, world), info, jnp.int32(0), None))
+
+
+def env_of(options: Options, world: World) -> Env:
+    """Return what a strategy knows of a world without a query."""
+    sizes = jnp.asarray(world.sizes)
     counts = (len(sizes), options.num_selected, options.rounds, COUNTS.num_classes, COUNTS.num_params)
     shares, has_clock = sizes / sizes.sum(), "seconds" in world.facts
-    env = Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
-    return Carry(strategy.init(key, env), info)
+    return Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
 
 
-def prepare(strategy: Strategy, carry: Carry) -> Carry:
-    """Run `prepare` for a batch of games as the simulator does: on the CPU, with 64-bit types, then cast back."""
-    state = protocol.prepare(protocol.over_replicates(strategy), carry.state, carry.info)
-    return carry._replace(state=jax.tree.map(jnp.asarray, state))
+def initial_carry(strategy: Strategy, start: Start) -> Carry:
+    """Return the carry before the first round; `start` has leaves [games, ...], except its round."""
+    start = start._replace(now=start.now._replace(round=jnp.int32(0)))
+    state = protocol.initial_state(protocol.over_replicates(strategy), *start)
+    return Carry(jax.tree.map(jnp.asarray, state), start.now.info)
 
 
-def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array, world: World) -> tuple[Carry, Record]:
+def one_round(
+    strategy: Strategy, options: Options, carry: Carry, round: jax.Array, key: jax.Array, world: World
+) -> tuple[Carry, Record]:
     """Play one round of a game whose key is `key`; `round` is an int32 scalar, from 0."""
     num_clients = world.sizes.shape[0]
     key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
@@ -289,17 +305,17 @@ def one_round(strategy: Strategy, carry: Carry, round: jax.Array, key: jax.Array
             info = _answered(info, request, world, round, queried & request.when.due(round))
         return info, bill
 
-    known = SelectionState(carry.state, carry.info)
+    known = SelectionState(carry.state, Now(env_of(options, world), carry.info, round, available))
     keys = Keys(key_candidates, key_select)
-    known, (selection, candidates) = protocol.select(strategy, serve, known, keys, round, available)
-    law = strategy.inclusion and strategy.inclusion(known.state, known.info, round, available)
+    known, (selection, candidates) = protocol.select(strategy, serve, known, keys)
+    law = strategy.inclusion and strategy.inclusion(known.state, known.now)
     known = protocol.query_cohort(serve, known, selection)
     outcome = outcome_of(strategy, world, round, selection)
-    state, info, _ = protocol.learn(strategy, known, round, selection, outcome)
+    state, now, _ = protocol.learn(strategy, known, selection, outcome)
 
     floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     nan = functools.reduce(jnp.logical_or, (jnp.isnan(leaf).any() for leaf in floats), jnp.zeros((), bool))
-    return Carry(state, info), Record(*selection, candidates, nan, law)
+    return Carry(state, now.info), Record(*selection, candidates, nan, law)
 
 
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
@@ -321,16 +337,17 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
     durations = world.facts.get("seconds")
     seconds = None if durations is None else jnp.where(selection.mask, jnp.asarray(durations)[round, ids], 0.0)
-    return Outcome(updates, before, after, jax.tree.map(mean, updates), finite, metrics, lengths, subsets, seconds)
+    step, reported = jax.tree.map(mean, updates), selection.mask
+    return Outcome(updates, before, after, step, reported, kept, metrics, lengths, subsets, seconds)
 
 
 def play_rounds(
-    strategy: Strategy, num_rounds: int, carry: Carry, key: jax.Array, world: World
+    strategy: Strategy, options: Options, num_rounds: int, carry: Carry, key: jax.Array, world: World
 ) -> tuple[Carry, Record]:
     """Play a game as one scan over rounds; records have a leading axis [T]."""
 
     def step(carry: Carry, round: jax.Array) -> tuple[Carry, Record]:
-        return one_round(strategy, carry, round, key, world)
+        return one_round(strategy, options, carry, round, key, world)
 
     return lax.scan(step, carry, jnp.arange(num_rounds, dtype=jnp.int32))
 
@@ -373,9 +390,15 @@ class Bench:
         return jax.eval_shape(lambda: jax_settings.key(0))
 
     @functools.cached_property
-    def start(self) -> Carry:
-        """The shapes of the initial state and of the tables of facts."""
-        return jax.eval_shape(lambda key: initial_world(self.strategy, self.options, key, self.world), self.key)
+    def start(self) -> Start:
+        """The shapes of the arguments of `init`."""
+        return jax.eval_shape(lambda key: start_of(self.strategy, self.options, key, self.world), self.key)
+
+    @functools.cached_property
+    def state(self) -> Any:
+        """The shapes of the initial state."""
+        with contract.explained("init"):
+            return protocol.state_shapes(self.strategy, *self.start)
 
     def hooks(self) -> dict[str, contract.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
@@ -384,17 +407,16 @@ class Bench:
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
         outcome = protocol.outcome_shapes(self.strategy, k, MODEL, "seconds" in self.world.facts)
-        return contract.hooks(self.strategy, self.key, *self.start, None, answer, outcome)
+        return contract.hooks(self.strategy, self.key, self.state, self.start.now, answer, outcome)
 
     def own_hooks(self) -> dict[str, contract.Hook]:
         """Return the hooks that the strategy defines."""
-        return {name: hook for name, hook in self.hooks().items() if hook[0] is not keep_state}
+        return {name: hook for name, hook in self.hooks().items() if hook[0] not in (keep_state, no_state)}
 
     @functools.cached_property
     def selection(self) -> Any:
         """The shapes of the result of `select`."""
-        select, shapes = contract.hooks(self.strategy, self.key, *self.start, None, None, None)["select"]
-        return jax.eval_shape(select, *shapes)
+        return jax.eval_shape(self.strategy.select, self.key, self.state, self.start.now)
 
     @functools.cached_property
     def games(self) -> dict[str, Record]:
@@ -433,15 +455,14 @@ class Bench:
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
         keys = jnp.tile(keys[:FEW], len(table)) if same_keys else keys
 
-        def initialize(key: jax.Array, world: jax.Array, all_worlds: World) -> Carry:
-            return initial_world(self.strategy, options, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
+        def start(key: jax.Array, world: jax.Array, all_worlds: World) -> Start:
+            return start_of(self.strategy, options, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
 
         def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
-            return play_rounds(self.strategy, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
+            return play_rounds(self.strategy, options, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
 
-        carry = jax.jit(jax.vmap(initialize, (0, 0, None)))(keys, index, stacked)
-        carry = prepare(self.strategy, carry)
+        carry = initial_carry(self.strategy, jax.jit(jax.vmap(start, (0, 0, None)))(keys, index, stacked))
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
         records = jax.tree.map(np.asarray, records)
         parts = (index == position for position in range(len(table)))
@@ -464,12 +485,12 @@ class Bench:
         hooks = {name: getattr(self.strategy, name) for name in ("select", "observe", "update")}
         strategy = self.strategy._replace(**{name: _counted(traces, name, hook) for name, hook in hooks.items()})
         world = jax.tree.map(jnp.asarray, self.world)
-        initialize = jax.jit(lambda key, world: initial_world(strategy, self.options, key, world))
-        step = jax.jit(lambda carry, round, key, world: one_round(strategy, carry, round, key, world))
+        start = jax.jit(lambda key, world: start_of(strategy, self.options, key, world))
+        step = jax.jit(lambda carry, round, key, world: one_round(strategy, self.options, carry, round, key, world))
 
         def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:
-            batch = jax.tree.map(lambda leaf: leaf[None], initialize(key, world))
-            carry = jax.tree.map(lambda leaf: leaf[0], prepare(strategy, batch))
+            batch = jax.tree.map(lambda leaf: leaf[None], start(key, world))
+            carry = jax.tree.map(lambda leaf: leaf[0], initial_carry(strategy, batch))
             carries, records = [], []
             for round in range(self.options.rounds):
                 carries.append(carry)
@@ -492,7 +513,7 @@ class Bench:
         """Play a round of the first ordinary game without compilation."""
         carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
         with jax.disable_jit():
-            return one_round(self.strategy, carry, jnp.int32(round), key, self.world)[1]
+            return one_round(self.strategy, self.options, carry, jnp.int32(round), key, self.world)[1]
 
     @functools.cached_property
     def _keys(self) -> jax.Array:

@@ -175,10 +175,10 @@ def test_other_aggregations_reject_weights_that_do_not_sum_to_one():
         made(algo, inner=FedProx(proximal_mu=0.1))
     run("clustered", inner=FedAdam(fraction_evaluate=0.0))
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(K, dtype=jnp.int32), jnp.full((K,), 0.5), jnp.ones((K,), bool))
 
-    plugin = Strategy("halves", lambda key, env: (), select)
+    plugin = Strategy("halves", select)
     run(plugin)
     grid = FakeGrid([Line(number) for number in range(N)])
     with pytest.raises(UserError, match="FedAdam does not support the weights of 'halves'"):
@@ -262,16 +262,16 @@ class Lagging(FakeGrid):
 
 
 def test_durations_run_from_the_message_to_the_reply():
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
 
-    def update(state, info, round, reports, outcome):
-        return outcome.seconds, info.seconds.value
+    def update(state, now, selection, outcome):
+        return outcome.seconds, now.info.seconds.value
 
-    def init(key, env):
+    def init(key, now):
         return jnp.zeros((K,)), jnp.zeros((N,))
 
-    strategy = Strategy("timed", init, select, (Request("seconds", ALL, at_start()),), update=update)
+    strategy = Strategy("timed", select, (Request("seconds", ALL, at_start()),), init, update)
     with pytest.raises(UserError, match="has_clock: strategy 'timed' requests durations"):
         made(strategy)
 

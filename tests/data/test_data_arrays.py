@@ -196,9 +196,12 @@ def test_clients_keep_their_names_apart(kind):
     np.testing.assert_array_equal(examples.client_numbers(kind([b"b", b"a", b"a\0", b"a"]), 4), texts)
 
 
-def test_labels_that_do_not_start_at_zero_are_announced():
-    with pytest.warns(UserWarning, match="the smallest label is 1, so 1 of 5 classes have no example; number the"):
-        assert Dataset.from_arrays(**pair(FLOATS, LABELS + 1)).num_classes == 5
+@pytest.mark.parametrize("labels,classes,absent", [(LABELS + 1, 5, 0), (LABELS * 2, 7, 1)])
+def test_classes_without_an_example_are_announced(labels, classes, absent):
+    with pytest.warns(
+        UserWarning, match=f"{classes - 4} of {classes} classes have no training example, such as {absent};"
+    ):
+        assert Dataset.from_arrays(**pair(FLOATS, labels)).num_classes == classes
 
 
 @pytest.mark.parametrize("place", [lambda table: (table, LABELS), lambda table: (FLOATS, table)])

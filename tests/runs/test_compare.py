@@ -433,14 +433,14 @@ def validated():
 
 def undeclared():
     strategy = random()
-    def select(key, state, info, round, available):
-        info.loss
-        return strategy.select(key, state, info, round, available)
+    def select(key, state, now):
+        now.info.loss
+        return strategy.select(key, state, now)
     return strategy._replace(name="undeclared", select=select)
 
 def selfish():
     strategy = random()
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         outcome.metrics.after
         return state
     return strategy._replace(name="selfish", update=update)

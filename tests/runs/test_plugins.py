@@ -19,18 +19,15 @@ QUICK = [
 STRATEGY = """
 import sys
 import jax.numpy as jnp
-from fedjax_sel.strategies.base import Selection, Static, Strategy
+from fedjax_sel.strategies.base import Selection, Strategy
 import {helper}
 
-def init(key, env):
-    return Static(env.num_selected)
-
-def select(key, state, info, round, available):
-    return Selection(jnp.arange(state.value, dtype=jnp.int32), None, jnp.ones(state.value, bool))
+def select(key, state, now):
+    return Selection.of(jnp.arange(now.env.num_selected, dtype=jnp.int32), None)
 
 traced = []
 
-def update(state, info, round, selection, outcome):
+def update(state, now, selection, outcome):
     traced.append(True)
     if len(traced) > 1:  # when the run is traced, after its check
         sys.exit(0)
@@ -39,9 +36,7 @@ def update(state, info, round, selection, outcome):
 def leave(*arguments):
     sys.exit()
 
-sound = lambda: Strategy("sound", init, select)
-static_array = lambda: Strategy("static_array", lambda key, env: Static(jnp.zeros(3)), select)
-static_list = lambda: Strategy("static_list", lambda key, env: Static([env.num_selected]), select)
+sound = lambda: Strategy("sound", select)
 class Mute(Exception):
     def __str__(self):
         raise self
@@ -50,12 +45,12 @@ def raise_(*arguments):
     raise arguments[0] if arguments else Mute
 
 mute = raise_
-mute_in_init = lambda: Strategy("mute_in_init", lambda key, env: raise_(), select)
+mute_in_init = lambda: Strategy("mute_in_init", select, init=lambda key, now: raise_())
 lengthy = lambda: raise_(ValueError("x" * 100_000))
 leaves = leave
-leaves_in_init = lambda: Strategy("leaves_in_init", leave, select)
-leaves_in_select = lambda: Strategy("leaves_in_select", init, leave)
-leaves_later = lambda: Strategy("leaves_later", init, select, update=update)
+leaves_in_init = lambda: Strategy("leaves_in_init", select, init=leave)
+leaves_in_select = lambda: Strategy("leaves_in_select", leave)
+leaves_later = lambda: Strategy("leaves_later", select, update=update)
 """
 
 OPTIMIZER = """
@@ -108,15 +103,6 @@ def command(capsys, main, *arguments):
     code = command_line.guarded(main, list(arguments))
     out, err = capsys.readouterr()
     return code, out, err
-
-
-def test_a_static_that_is_none_is_answered_in_one_sentence(capsys, here):
-    for name, words in {
-        "static_array": "the value must be a hashable constant, such as a count",
-        "static_list": "Static(list): the value must be a hashable constant, such as a count",
-    }.items():
-        code, out, err = command(capsys, train.main, *QUICK, "--algo", f"own_strategy:{name}")
-        assert code == 2 and out == "" and err.count("\n") == 1 and words in err
 
 
 @pytest.mark.parametrize(

@@ -401,20 +401,17 @@ class State(NamedTuple):
     places: jax.Array
 
 def make():
-    def init(key, env):
-        return State(jax.random.split(key)[0], jnp.zeros((0, 3)), jnp.zeros((env.num_selected,), bool))
+    def init(key, now):
+        return State(jax.random.split(key)[0], jnp.zeros((0, 3)), jnp.zeros((now.env.num_selected,), bool))
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         ids = jax.random.permutation(state.key, 12)[: len(state.places)]
         return Selection(ids.astype(jnp.int32), None, ~state.places)
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return state._replace(key=jax.random.split(state.key)[1])
 
-    def prepare(state, info):
-        return state._replace(key=jax.random.fold_in(state.key, 7))
-
-    return Strategy(name="keyed", init=init, select=select, update=update, prepare=prepare)
+    return Strategy("keyed", select, init=init, update=update)
 """
 
 

@@ -28,29 +28,29 @@ def faulty(*, fault: Fault = "none", after: int = 3) -> Strategy:
     def wrong(round, value, fine):
         return jnp.where(round < after, fine, jnp.asarray(value, fine.dtype))
 
-    def select(key, state, info, round, available):
-        ids = (jnp.arange(3, dtype=jnp.int32) + round) % 14
+    def select(key, state, now):
+        ids = (jnp.arange(3, dtype=jnp.int32) + now.round) % 14
         mask, weights = jnp.ones(3, bool), None
         if fault == "far":
-            ids = wrong(round, [1000, 1001, 2], ids)
+            ids = wrong(now.round, [1000, 1001, 2], ids)
         if fault == "masked":
-            ids, mask = wrong(round, [14, 1, 2], ids), wrong(round, [False, True, True], mask)
+            ids, mask = wrong(now.round, [14, 1, 2], ids), wrong(now.round, [False, True, True], mask)
         if fault == "negative":
-            ids = wrong(round, [-1, 1, 2], ids)
+            ids = wrong(now.round, [-1, 1, 2], ids)
         if fault == "twice":
-            ids = wrong(round, [1, 1, 2], ids)
+            ids = wrong(now.round, [1, 1, 2], ids)
         if fault == "weights":
-            weights = wrong(round, [0.5, jnp.nan, 0.5], jnp.full(3, 1 / 3, jnp.float32))
+            weights = wrong(now.round, [0.5, jnp.nan, 0.5], jnp.full(3, 1 / 3, jnp.float32))
         return Selection(ids, weights, mask)
 
-    def candidates(key, state, info, round, available):
+    def candidates(key, state, now):
         told = [0, 99] if fault == "far candidates" else [5, 5]
-        return wrong(round, told, jnp.array([0, 1], jnp.int32))
+        return wrong(now.round, told, jnp.array([0, 1], jnp.int32))
 
     asks = "candidates" in fault
     return Strategy(
-        name="faulty", init=lambda key, env: (), select=select, candidates=candidates if asks else None,
-        requests=(Request("loss", CANDIDATES, always()),) if asks else (),
+        "faulty", select, (Request("loss", CANDIDATES, always()),) if asks else (),
+        candidates=candidates if asks else None,
     )  # fmt: skip
 
 

@@ -44,40 +44,37 @@ class Recording:
     def watched(self):
         strategy = self.strategy
 
-        def init(key, env):
-            self.env = {name: getattr(env, name) for name in ENV}
-            jax.debug.callback(self.note("init"), 0, env.sizes, env.all_sizes)
-            return strategy.init(key, env)
+        def init(key, now):
+            self.env = {name: getattr(now.env, name) for name in ENV}
+            jax.debug.callback(self.note("init"), 0, now.env.sizes, now.env.all_sizes)
+            if requests_at_start(strategy):
+                jax.debug.callback(self.note("start"), 0, now.info)
+            return strategy.init(key, now)
 
-        def prepare(state, info):
-            jax.debug.callback(self.note("start"), 0, info)
-            return strategy.prepare(state, info)
+        def observe(state, now):
+            jax.debug.callback(self.note("all"), now.round, now.info, now.available)
+            return strategy.observe(state, now)
 
-        def observe(state, info, round, available):
-            jax.debug.callback(self.note("all"), round, info, available)
-            return strategy.observe(state, info, round, available)
-
-        def select(key, state, info, round, available):
-            answer = strategy.select(key, state, info, round, available)
-            jax.debug.callback(self.note("candidates"), round, info)
-            jax.debug.callback(self.note("cohort"), round, answer)
+        def select(key, state, now):
+            answer = strategy.select(key, state, now)
+            jax.debug.callback(self.note("candidates"), now.round, now.info)
+            jax.debug.callback(self.note("cohort"), now.round, answer)
             return answer
 
-        def update(state, info, round, reports, outcome):
+        def update(state, now, selection, outcome):
             metrics = outcome.metrics if isinstance(outcome.metrics, tuple) else None
-            heard = (reports.ids, reports.mask, outcome._replace(metrics=metrics))
-            jax.debug.callback(self.note("selected"), round, info)
-            jax.debug.callback(self.note("update"), round, *heard)
+            heard = (selection.ids, outcome.reported, outcome._replace(metrics=metrics))
+            jax.debug.callback(self.note("selected"), now.round, now.info)
+            jax.debug.callback(self.note("update"), now.round, *heard)
 
             def subset_loss(members):
                 losses = outcome.subset_loss(members)
-                jax.debug.callback(self.note("subsets"), round, members, losses)
+                jax.debug.callback(self.note("subsets"), now.round, members, losses)
                 return losses
 
-            return strategy.update(state, info, round, reports, outcome._replace(subset_loss=subset_loss))
+            return strategy.update(state, now, selection, outcome._replace(subset_loss=subset_loss))
 
-        watched = strategy._replace(init=init, observe=observe, select=select, update=update)
-        return watched._replace(prepare=prepare) if requests_at_start(strategy) else watched
+        return strategy._replace(init=init, observe=observe, select=select, update=update)
 
     def selector(self, **others):
         """A Selector that is made for the same federation, with clients of names."""

@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, strategies
 from fedjax_sel.simulation.availability import bounded
-from fedjax_sel.strategies.base import ALL, SERVER, Request, Selection, Static, Strategy, always
+from fedjax_sel.strategies.base import ALL, SERVER, Request, Selection, Strategy, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
 N, K, T, P = 6, 2, 3, 5
@@ -158,14 +158,14 @@ def test_as_a_round_ends(of_updates, change, words):
 def timed():
     """A strategy that buys durations and reads those of the reports."""
 
-    def select(key, state, info, round, available):
-        return Selection(jnp.argsort(state + info.seconds.value)[:K].astype(jnp.int32), None, jnp.ones((K,), bool))
+    def select(key, state, now):
+        return Selection(jnp.argsort(state + now.info.seconds.value)[:K].astype(jnp.int32), None, jnp.ones((K,), bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return state.at[selection.ids].add(outcome.seconds)
 
     request = Request("seconds", ALL, always())
-    return Strategy("timed", lambda key, env: jnp.zeros((N,)), select, (request,), update=update)
+    return Strategy("timed", select, (request,), init=lambda key, now: jnp.zeros((N,)), update=update)
 
 
 def test_durations_must_be_given_and_not_negative():
@@ -308,7 +308,7 @@ def test_counts_that_cannot_be():
 
 
 def test_a_strategy_that_names_nobody():
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(np.array([1, 9], np.int32), None, np.ones((2,), bool))
 
     selector = make(strategies.make("random")._replace(select=lambda *a: jax.tree.map(jax.numpy.asarray, select(*a))))
@@ -322,18 +322,18 @@ LAYER = (("Dense_0", "kernel"), ("Dense_0", "bias"))
 def shapley():
     """A strategy that reads the output layer's bias and the losses of subsets."""
 
-    def init(key, env):
-        return {"layer": Static(env.output_layer), "found": jnp.zeros((K, env.num_classes)), "losses": jnp.zeros(3)}
+    def init(key, now):
+        return {"found": jnp.zeros((K, now.env.num_classes)), "losses": jnp.zeros(3)}
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         losses = outcome.subset_loss(jnp.array([[True, True], [False, True], [False, False]]))
-        return {**state, "found": state["layer"].value.bias_of(outcome.updates), "losses": losses}
+        return {"found": now.env.output_layer.bias_of(outcome.updates), "losses": losses}
 
     request = Request("subset_loss", SERVER, always(), (("subsets", 3),))
-    return Strategy("shapley", init, select, (request,), update=update)
+    return Strategy("shapley", select, (request,), init=init, update=update)
 
 
 def test_the_output_layer_and_losses_of_subsets():

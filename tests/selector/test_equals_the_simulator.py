@@ -29,19 +29,19 @@ def test_a_few_rounds(algo):
 def by_duration():
     """Selects clients with short durations, of queries and of past reports."""
 
-    def init(key, env):
-        assert env.has_clock
-        return jnp.zeros((env.num_clients,))
+    def init(key, now):
+        assert now.env.has_clock
+        return jnp.zeros((now.env.num_clients,))
 
-    def select(key, state, info, round, available):
-        seconds = state + info.seconds.value
-        ids = jnp.argsort(seconds if available is None else jnp.where(available, seconds, jnp.inf))[:K]
+    def select(key, state, now):
+        seconds = state + now.info.seconds.value
+        ids = jnp.argsort(seconds if now.available is None else jnp.where(now.available, seconds, jnp.inf))[:K]
         return Selection(ids.astype(jnp.int32), None, jnp.ones((K,), bool))
 
-    def update(state, info, round, reports, outcome):
-        return state.at[reports.ids].add(jnp.where(reports.mask, outcome.seconds, 10.0))
+    def update(state, now, selection, outcome):
+        return state.at[selection.ids].add(jnp.where(outcome.reported, outcome.seconds, 10.0))
 
-    return Strategy("by_duration", init, select, (Request("seconds", ALL, every(2)),), update=update)
+    return Strategy("by_duration", select, (Request("seconds", ALL, every(2)),), init=init, update=update)
 
 
 def test_the_simulators_durations_give_its_cohorts(tmp_path):

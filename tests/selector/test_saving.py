@@ -229,10 +229,10 @@ def test_two_threads_lose_no_answer():
     """Two kinds are due at once; each thread tells one of them."""
     requests = (Request("loss", ALL, always()), Request("label_histogram", ALL, always()))
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
 
-    strategy = Strategy("both", lambda key, env: (), select, requests)
+    strategy = Strategy("both", select, requests)
     for _ in range(20):
         selector = fedjax_sel.Selector(strategy, N, K, T, sizes=[1] * N, num_classes=3)
         selector.asks()

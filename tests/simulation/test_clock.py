@@ -54,11 +54,10 @@ def fixed(*ids, requests=(), update=None):
     mask = jnp.ones((len(ids),), bool)
     more = {} if update is None else {"update": update}
     if any(request.who == CANDIDATES for request in requests):
-        more["candidates"] = lambda key, state, info, round, available: jnp.arange(3, dtype=jnp.int32)
+        more["candidates"] = lambda key, state, now: jnp.arange(3, dtype=jnp.int32)
     return Strategy(
-        "fixed", lambda key, env: jnp.zeros((2,)),
-        lambda key, state, info, round, available: Selection(jnp.array(ids, jnp.int32), None, mask),
-        requests=tuple(requests), **more,
+        "fixed", lambda key, state, now: Selection(jnp.array(ids, jnp.int32), None, mask), tuple(requests),
+        lambda key, now: jnp.zeros((2,)), **more,
     )  # fmt: skip
 
 
@@ -67,7 +66,7 @@ def seconds_of(strategy, num_selected, **settings):
     return fedjax_sel.run(experiment)
 
 
-def reads_losses(state, info, round, selection, outcome: Outcome):
+def reads_losses(state, now, selection, outcome: Outcome):
     return state + outcome.losses_before.sum() + outcome.losses_after.sum()
 
 
@@ -188,11 +187,11 @@ def test_the_first_reports_count_and_the_others_are_lost_and_billed():
 
 
 def test_strategies_see_the_seconds_of_reports_and_buy_those_of_all():
-    def keep(state, info, round, selection, outcome):
+    def keep(state, now, selection, outcome):
         return outcome.seconds
 
     limit = np.sort(WHOLE)[1:].mean()
-    strategy = fixed(*EVERYBODY, update=keep)._replace(init=lambda key, env: jnp.full((3,), float(env.has_clock)))
+    strategy = fixed(*EVERYBODY, update=keep)._replace(init=lambda key, now: jnp.full((3,), float(now.env.has_clock)))
     problem = pose(fedjax_sel.Experiment.of(**STATIC, algo=strategy, num_selected=3, deadline=f"{limit}", chunk=3))
     program = run.prepare(problem)
     assert (program.carry.strategy == 1.0).all()

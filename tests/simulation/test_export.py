@@ -52,7 +52,8 @@ def _as_on_an_accelerator(monkeypatch):
 def programs(experiment):
     """(name, jitted function, shapes of its arguments) of a run's programs."""
     posed = problem.pose(experiment)
-    host, plan, _ = layout.lay_out(posed, len(posed.config.run.seeds))
+    laid_out = layout.lay_out(posed, len(posed.config.run.seeds))
+    host, plan, _ = laid_out
     given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype), (host, run._roots(posed)))
     per_seed = devices.PER_SEED
     start = jax.jit(devices.over_seeds(plan.mesh, partial(run.initial_state, plan), (run.SPECS, per_seed), per_seed))
@@ -60,6 +61,7 @@ def programs(experiment):
     yield "start", start, given
     if protocol.requests_at_start(plan.strategy):
         yield "measure", run._measure_at_start(plan), (carry, given[0], streams)
+    carry = run.shapes_of_group(posed, laid_out)  # with the strategy's state, which the CPU makes
     chunk = jax.jit(run.rounds(plan, posed.config.run.chunk))
     yield "chunk", chunk, (carry, jax.ShapeDtypeStruct((), np.int32), given[0], streams)
 

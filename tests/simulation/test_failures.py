@@ -144,17 +144,17 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
 def test_whom_nobody_hears_of_tells_nothing_where_clients_are_away():
     """Places that stay empty train as well, one program for all; what they found is nobody's to learn from."""
 
-    def init(key, env):
+    def init(key, now):
         return {"updates": jnp.zeros((6,)), "after": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
 
-    def select(key, state, info, round, available):
-        return base.Selection(jnp.arange(6, dtype=jnp.int32), None, available[:6])
+    def select(key, state, now):
+        return base.Selection(jnp.arange(6, dtype=jnp.int32), None, now.available[:6])
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
         return {"updates": total, "after": outcome.losses_after, "finite": outcome.finite}
 
-    strategy = base.Strategy("curious", init, select, update=update)
+    strategy = base.Strategy("curious", select, init=init, update=update)
     config = LOSSY.replace(algo="random", report_failure_rate=0.0, available=0.5)
     program = run.prepare(dataclasses.replace(pose(config), strategy=strategy))
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -170,18 +170,18 @@ def test_the_bill_of_facts_that_are_lost_with_a_report():
     kinds = ("loss", "training_loss", "profile", "gradient", "label_histogram")
     cohort = jnp.array([7, 0, 3, 11, 5, 2], jnp.int32)
 
-    def init(key, env):
+    def init(key, now):
         return {"updates": jnp.zeros((6,)), "before": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return base.Selection(cohort, None, jnp.ones(6, bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
         return {"updates": total, "before": outcome.losses_before, "finite": outcome.finite}
 
     requests = tuple(Request(kind, SELECTED, every(2) if kind == "profile" else always()) for kind in kinds)
-    strategy = base.Strategy("curious", init, select, requests, update=update)
+    strategy = base.Strategy("curious", select, requests, init=init, update=update)
     problem = dataclasses.replace(pose(LOSSY.replace(algo="random")), strategy=strategy)
     p, q, c = problem.model.num_params, problem.model.profile_size, 10
     for t, before, carry, _, lost, ledger in lossy_rounds(problem):

@@ -15,7 +15,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import availability, clock, evaluation, run
-from fedjax_sel.simulation.state import settle
+from fedjax_sel.simulation.state import env_of, settle
 from fedjax_sel.strategies import base
 from fedjax_sel.strategies.base import (
     ALL,
@@ -24,11 +24,11 @@ from fedjax_sel.strategies.base import (
     SELECTED,
     SERVER,
     Request,
-    Static,
     always,
     at_start,
     every,
 )
+from fedjax_sel.strategies.fedcor import importance_of
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.training import client
 
@@ -48,9 +48,9 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
     """Selects the same clients in every round and writes down what it knows in `observe` and in `update`."""
     kinds = list(dict.fromkeys(request.kind for request in requests if request.who != SERVER))
 
-    def init(key, env):
-        rounds, n = env.num_rounds, env.num_clients
-        state = {"available": jnp.zeros((rounds, n), bool), "masked": jnp.zeros((rounds, len(ids)), bool)}
+    def init(key, now):
+        rounds, n = now.env.num_rounds, now.env.num_clients
+        state = {"available": jnp.zeros((rounds, n), bool), "reported": jnp.zeros((rounds, len(ids)), bool)}
         for kind in kinds:
             for hook in ("observe", "update"):
                 state[f"{hook}.{kind}.value"] = jnp.zeros((rounds, n), jnp.float32)
@@ -59,32 +59,32 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
         state["metrics"] = jnp.zeros((rounds, 2, 3))
         return state
 
-    def write_down(hook, state, info, round):
+    def write_down(hook, state, now):
         state = dict(state)
         for kind in kinds:
-            fact = getattr(info, kind)
+            fact = getattr(now.info, kind)
             flat = fact.value.reshape(fact.value.shape[0], -1)[:, 0]
-            state[f"{hook}.{kind}.value"] = state[f"{hook}.{kind}.value"].at[round].set(flat)
-            state[f"{hook}.{kind}.age"] = state[f"{hook}.{kind}.age"].at[round].set(fact.age)
+            state[f"{hook}.{kind}.value"] = state[f"{hook}.{kind}.value"].at[now.round].set(flat)
+            state[f"{hook}.{kind}.age"] = state[f"{hook}.{kind}.age"].at[now.round].set(fact.age)
         return state
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return base.Selection(jnp.array(ids, jnp.int32), None, jnp.ones(len(ids), bool))
 
-    def update(state, info, round, selection, outcome):
-        state = write_down("update", state, info, round)
-        state["masked"] = state["masked"].at[round].set(selection.mask)
+    def update(state, now, selection, outcome):
+        state = write_down("update", state, now)
+        state["reported"] = state["reported"].at[now.round].set(outcome.reported)
         for name in reads:
-            state[name] = state[name].at[round].set(getattr(outcome, name))
+            state[name] = state[name].at[now.round].set(getattr(outcome, name))
         if any(request.kind == "server_metrics" for request in requests):
             both = jnp.stack([jnp.stack([jnp.float32(x) for x in side]) for side in outcome.metrics])
-            state["metrics"] = state["metrics"].at[round].set(both)
+            state["metrics"] = state["metrics"].at[now.round].set(both)
         return state
 
-    name_candidates = None if candidates is None else lambda key, state, info, round, there: jnp.array(candidates)
+    name_candidates = None if candidates is None else lambda key, state, now: jnp.array(candidates)
     return base.Strategy(
-        "watcher", init, select, tuple(requests), update=update, candidates=name_candidates,
-        observe=lambda state, info, round, available: write_down("observe", state, info, round),
+        "watcher", select, tuple(requests), init, update, candidates=name_candidates,
+        observe=lambda state, now: write_down("observe", state, now),
     )  # fmt: skip
 
 
@@ -218,13 +218,13 @@ def test_training_losses_along_the_way():
 def test_who_trains_to_answer_trains_as_the_cohort_does():
     """With an optimizer that goes on: the update that is bought is the one that the cohort then reports."""
 
-    def update(state, info, round, selection, outcome):
-        bought = info.update.value[selection.ids]
+    def update(state, now, selection, outcome):
+        bought = now.info.update.value[selection.ids]
         reported = jax.vmap(lambda update: jax.flatten_util.ravel_pytree(update)[0])(outcome.updates)
-        return state.at[round].set(jnp.stack([jnp.abs(bought - reported).max(), jnp.abs(reported).max()]))
+        return state.at[now.round].set(jnp.stack([jnp.abs(bought - reported).max(), jnp.abs(reported).max()]))
 
     strategy = watcher(Request("update", ALL, always()))._replace(
-        init=lambda key, env: jnp.zeros((T, 2)), update=update, observe=base.keep_state
+        init=lambda key, now: jnp.zeros((T, 2)), update=update, observe=base.keep_state
     )
     difference, size = play(strategy, momentum=0.9, momentum_buffer="persistent")[0].T
     assert (difference < 1e-5).all() and (size > 1e-3).all()
@@ -262,7 +262,7 @@ def test_a_probe_of_everyone_foretells_the_next_losses(also):
     strategy = watcher(
         Request("loss_change", ALL, always(), (("probes", 2),)), Request("loss", ALL, always()), ids=tuple(range(N))
     )
-    strategy = strategy._replace(inclusion=lambda state, info, round, available: jnp.ones(N))
+    strategy = strategy._replace(inclusion=lambda state, now: jnp.ones(N))
     state, ledger, _, program = play(strategy, config)
     losses = state["observe.loss.value"]
     np.testing.assert_allclose(state["observe.loss_change.value"][:-1], losses[1:] - losses[:-1], atol=2e-6)
@@ -316,7 +316,7 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     assert 0.35 < there.mean() < 0.85 and (there != there[0]).any()
     np.testing.assert_array_equal(ledger.floats_up, there.sum(axis=1))
     np.testing.assert_array_equal(ledger.models_down, there.sum(axis=1))
-    np.testing.assert_array_equal(state["masked"], there[:, [2, 9, 4]])
+    np.testing.assert_array_equal(state["reported"], there[:, [2, 9, 4]])
     np.testing.assert_array_equal(ledger.models_up, there[:, [2, 9, 4]].sum(axis=1))
     other, _, _, _ = play(watcher(request, ids=(0, 1, 3)), available=0.6, rounds=8, chunk=8)
     np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
@@ -342,7 +342,7 @@ def test_a_probe_trains_those_who_are_there():
     there = state["observe.loss_change.age"] == 0
     count = there.sum(axis=1)
     assert count.min() < K < count.max()
-    np.testing.assert_array_equal(ledger.models_up, state["masked"].sum(axis=1) + np.minimum(count, K))
+    np.testing.assert_array_equal(ledger.models_up, state["reported"].sum(axis=1) + np.minimum(count, K))
     np.testing.assert_array_equal(ledger.models_down, 2 * count)  # the model, and the probe's
 
 
@@ -469,18 +469,18 @@ def test_the_servers_loss_of_averages_of_subsets(on, lost):
         for kind, own in (("server_metrics", ()), ("subset_loss", (("subsets", len(masks)),)))
     )
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         both = jnp.stack([outcome.metrics.before.loss, outcome.metrics.after.loss])
         updates = jax.tree.map(lambda leaf: leaf[0], outcome.updates)
         return {
-            "losses": state["losses"].at[round].set(outcome.subset_loss(masks)),
-            "metrics": state["metrics"].at[round].set(both),
-            "first": jax.tree.map(lambda old, new: jnp.where(round == 0, new, old), state["first"], updates),
-            "heard": state["heard"].at[round].set(selection.mask),
+            "losses": state["losses"].at[now.round].set(outcome.subset_loss(masks)),
+            "metrics": state["metrics"].at[now.round].set(both),
+            "first": jax.tree.map(lambda old, new: jnp.where(now.round == 0, new, old), state["first"], updates),
+            "heard": state["heard"].at[now.round].set(outcome.reported),
         }
 
-    def init(key, env):
-        first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), env.params)
+    def init(key, now):
+        first = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape), now.env.params)
         zeros, heard = jnp.zeros((T, len(masks))), jnp.zeros((T, K), bool)
         return {"losses": zeros, "metrics": jnp.zeros((T, 2)), "first": first, "heard": heard}
 
@@ -506,7 +506,7 @@ def test_the_servers_loss_of_averages_of_subsets(on, lost):
 
 
 def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error():
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return state + outcome.subset_loss(jnp.ones((2, K), bool)).sum()
 
     for requests, words in (
@@ -514,7 +514,7 @@ def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error(
         ((Request("subset_loss", SERVER, always()),), r"the mask is bool \[2, 3\], but subsets=1 was requested"),
     ):
         strategy = watcher(*requests)._replace(
-            init=lambda key, env: jnp.zeros(()), update=update, observe=base.keep_state
+            init=lambda key, now: jnp.zeros(()), update=update, observe=base.keep_state
         )
         with pytest.raises(UserError, match=words):
             play(strategy, SMALL, server_validation=0.1)
@@ -522,13 +522,13 @@ def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error(
 
 @pytest.mark.slow
 def test_an_update_norm_is_the_length_of_the_update():
-    def update(state, info, round, selection, outcome):
-        whole = jnp.linalg.norm(info.update.value, axis=1)
-        return state.at[round].set(jnp.stack([info.update_norm.value, whole]))
+    def update(state, now, selection, outcome):
+        whole = jnp.linalg.norm(now.info.update.value, axis=1)
+        return state.at[now.round].set(jnp.stack([now.info.update_norm.value, whole]))
 
     requests = (Request("update", ALL, always()), Request("update_norm", ALL, always()))
     strategy = watcher(*requests)._replace(
-        init=lambda key, env: jnp.zeros((T, 2, N)), update=update, observe=base.keep_state
+        init=lambda key, now: jnp.zeros((T, 2, N)), update=update, observe=base.keep_state
     )
     state, ledger, _, program = play(strategy)
     np.testing.assert_allclose(state[:, 0], state[:, 1], rtol=1e-5)
@@ -538,18 +538,19 @@ def test_an_update_norm_is_the_length_of_the_update():
 
 @pytest.mark.slow
 def test_a_strategy_finds_the_output_layer():
-    def init(key, env):
-        assert env.output_layer.bias_of(env.params).shape == (env.num_classes,)
-        return {"layer": Static(env.output_layer), "found": jnp.zeros((T, 2, N, env.num_classes))}
+    def init(key, now):
+        assert now.env.output_layer.bias_of(now.env.params).shape == (now.env.num_classes,)
+        return jnp.zeros((T, 2, N, now.env.num_classes))
 
-    def update(state, info, round, selection, outcome):
-        free = jnp.zeros_like(state["found"][0, 0]).at[selection.ids].set(state["layer"].value.bias_of(outcome.updates))
-        flat, like = info.update.value, jax.tree.map(lambda leaf: leaf[0], outcome.updates)
-        bought = state["layer"].value.bias_of(jax.vmap(jax.flatten_util.ravel_pytree(like)[1])(flat))
-        return {**state, "found": state["found"].at[round].set(jnp.stack([free, bought]))}
+    def update(state, now, selection, outcome):
+        layer = now.env.output_layer
+        free = jnp.zeros_like(state[0, 0]).at[selection.ids].set(layer.bias_of(outcome.updates))
+        flat, like = now.info.update.value, jax.tree.map(lambda leaf: leaf[0], outcome.updates)
+        bought = layer.bias_of(jax.vmap(jax.flatten_util.ravel_pytree(like)[1])(flat))
+        return state.at[now.round].set(jnp.stack([free, bought]))
 
     strategy = watcher(Request("update", ALL, always()))._replace(init=init, update=update, observe=base.keep_state)
-    found = play(strategy)[0]["found"]
+    found = play(strategy)[0]
     np.testing.assert_allclose(found[:, 0, [2, 9, 4]], found[:, 1, [2, 9, 4]], atol=1e-6)
     assert np.abs(found[:, 0, [2, 9, 4]]).min() > 0
 
@@ -568,10 +569,10 @@ def test_the_server_takes_its_share_of_every_label_before_the_clients():
 
 
 def test_reading_the_servers_metrics_unasked_is_an_error():
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return state + outcome.metrics.after.accuracy
 
-    strategy = watcher()._replace(init=lambda key, env: jnp.zeros(()), update=update, observe=base.keep_state)
+    strategy = watcher()._replace(init=lambda key, now: jnp.zeros(()), update=update, observe=base.keep_state)
     with pytest.raises(base.UndeclaredFactError, match="'watcher' reads the fact 'server_metrics'"):
         play(strategy)
 
@@ -608,7 +609,8 @@ def test_strategies_are_told_how_much_clients_hold_out():
     program = run.prepare(pose(unequal))
     train, held = (np.asarray(program.federation._asdict()[f"{part}_sizes"])[0] for part in ("train", "holdout"))
     assert np.abs(train / train.sum() - (train + held) / (train + held).sum()).max() > 1e-4
-    importance = np.asarray(program.carry.strategy.importance)[0]
+    env = env_of(program.plan, program.federation, program.carry.params.trained)
+    importance = jax.vmap(lambda env: importance_of(env, "shares"))(env)[0]
     np.testing.assert_allclose(importance, (train + held) / (train + held).sum(), rtol=1e-6)
 
 

@@ -21,6 +21,7 @@ from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import base, facts
 from fedjax_sel.training import client, optimizers, schedule, server
+from tests.strategies.hooks import env_of, info_of, now_of, started
 
 N, K = 12, 3
 SMALL = Config().replace(
@@ -35,15 +36,15 @@ EXACT = {"full_batch": True, "local_epochs": 3}  # every step on the gradient of
 def in_turns():
     """Selects others in each round, some of them again, and keeps what came back."""
 
-    def init(key, env):
+    def init(key, now):
         shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0)).trained
-        return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
+        return jax.tree.map(lambda leaf: jnp.zeros((now.env.num_selected, *leaf.shape)), shapes)
 
-    def select(key, state, info, round, available):
-        ids = (2 * round + jnp.arange(K, dtype=jnp.int32)) % N
+    def select(key, state, now):
+        ids = (2 * now.round + jnp.arange(K, dtype=jnp.int32)) % N
         return base.Selection(ids, None, jnp.ones(K, bool))
 
-    return base.Strategy("in_turns", init, select, update=lambda state, info, round, sel, out: out.updates)
+    return base.Strategy("in_turns", select, init=init, update=lambda state, now, selection, outcome: outcome.updates)
 
 
 def program_of(**flat_names):
@@ -249,10 +250,10 @@ def test_a_server_that_remembers_takes_no_step_when_nobody_reports():
 def test_the_step_that_strategies_see_is_the_servers_own():
     """GPFL's direction D under FedYogi: w^(t+1) - w^t, and not the mean update."""
     strategy = in_turns()._replace(
-        init=lambda key, env: jax.tree.map(
+        init=lambda key, now: jax.tree.map(
             jnp.zeros_like, models.make("mlp", (4, 4, 1), 4).init(jax.random.key(0)).trained
         ),
-        update=lambda state, info, round, selection, outcome: outcome.step,
+        update=lambda state, now, selection, outcome: outcome.step,
     )
     config = SMALL.replace(optimizer="fedyogi", optimizer_args={"tau": 0.1}, rounds=1, chunk=1)
     program = run.prepare(dataclasses.replace(pose(config), strategy=strategy))
@@ -286,25 +287,21 @@ def expected_mean(law, inclusion, sizes, updates):
     return sums
 
 
-def select_all_of(strategy, sizes, k, info, number=400, available=None):
+def select_all_of(strategy, sizes, k, info=None, number=400, available=None):
     """What a strategy answers to many keys, [number, k], and how often it says it selects each client, [N]."""
-    shares = jnp.asarray(sizes / sizes.sum(), jnp.float32)
-    env = base.Env(len(sizes), k, 5, 4, 9, jnp.asarray(sizes), shares)
-    state = strategy.init(jax.random.key(0), env)
-    state = strategy.prepare(state, info)
+    now = now_of(env_of(sizes, k), info)
+    state, now = started(strategy, now), now._replace(available=available)
     draws = jax.random.split(jax.random.key(1), number)
-    answers = jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), available))(draws)
-    return np.asarray(answers.ids), np.asarray(strategy.inclusion(state, info, jnp.int32(0), available))
+    answers = jax.vmap(lambda key: strategy.select(key, state, now))(draws)
+    return np.asarray(answers.ids), np.asarray(strategy.inclusion(state, now))
 
 
 @pytest.mark.parametrize("there", [None, np.array([True, False, True, True, True])])
 def test_unbiased_weights_of_random_cohorts(there):
     sizes, k, rng = np.array([5, 1, 9, 20, 3]), 2, np.random.default_rng(0)
     updates = rng.normal(size=(5, 3))
-    info = base.Information("random", {})
-    _, inclusion = select_all_of(
-        strategies.make("random"), sizes, k, info, available=None if there is None else jnp.asarray(there)
-    )
+    available = None if there is None else jnp.asarray(there)
+    _, inclusion = select_all_of(strategies.make("random"), sizes, k, available=available)
     clients = np.arange(5) if there is None else np.flatnonzero(there)
     np.testing.assert_allclose(inclusion, k / len(clients), rtol=1e-6)
     law = {cohort: 1.0 for cohort in itertools.combinations(clients, k)}
@@ -319,9 +316,8 @@ def test_unbiased_weights_of_diverse_cohorts(there):
     """FL-DP3S's k-DPP by enumeration: inclusion probabilities and the mean update over all cohorts."""
     sizes, k, rng = np.array([5, 1, 9, 20, 3, 7]), 3, np.random.default_rng(0)
     updates, profiles = rng.normal(size=(6, 2)), rng.normal(size=(6, 4))
-    info = base.Information("fl_dp3s", {"profile": base.Fact(jnp.float32(profiles), jnp.zeros(6, jnp.int32))})
     available = None if there is None else jnp.asarray(there)
-    ids, inclusion = select_all_of(strategies.make("fl_dp3s"), sizes, k, info, available=available)
+    ids, inclusion = select_all_of(strategies.make("fl_dp3s"), sizes, k, info_of(profile=profiles), available=available)
     distances = np.linalg.norm(profiles[:, None] - profiles[None], axis=2)
     similarity = 1 - distances / distances.max()
     kernel = similarity.T @ similarity
@@ -349,9 +345,9 @@ def all_at_once(k):
     """Selects everyone and keeps the updates."""
     shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0)).trained
     return base.Strategy(
-        "all", lambda key, env: jax.tree.map(lambda leaf: jnp.zeros((k, *leaf.shape)), shapes),
-        lambda key, state, info, round, available: base.Selection(jnp.arange(k), None, jnp.ones(k, bool)),
-        update=lambda state, info, round, selection, outcome: outcome.updates,
+        "all", lambda key, state, now: base.Selection(jnp.arange(k), None, jnp.ones(k, bool)),
+        init=lambda key, now: jax.tree.map(lambda leaf: jnp.zeros((k, *leaf.shape)), shapes),
+        update=lambda state, now, selection, outcome: outcome.updates,
     )  # fmt: skip
 
 
@@ -415,13 +411,12 @@ def test_weights_of_their_own_are_unbiased_where_strategies_say_how_often_they_d
     """r / K for a client drawn r times: on average p_k, its share of the data."""
     sizes, k, number = np.array([5, 1, 9, 20, 3]), 2, 6000
     strategy = strategies.make(algo, **parameters)
-    env = base.Env(5, k, 5, 4, 9, jnp.asarray(sizes), jnp.asarray(sizes / sizes.sum(), jnp.float32))
-    state = strategy.init(jax.random.key(0), env)
-    info = base.Information(algo, {})
+    now = now_of(env_of(sizes, k))
+    state = started(strategy, now)
     draws = jax.random.split(jax.random.key(1), number)
-    answers = jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), None))(draws)
+    answers = jax.vmap(lambda key: strategy.select(key, state, now))(draws)
     shares = sizes / sizes.sum()
-    np.testing.assert_allclose(strategy.inclusion(state, info, jnp.int32(0), None), k * shares, rtol=1e-5)
+    np.testing.assert_allclose(strategy.inclusion(state, now), k * shares, rtol=1e-5)
     weights = np.zeros((number, 5))
     np.add.at(weights, (np.arange(number)[:, None], np.asarray(answers.ids)), np.asarray(answers.weights))
     deviation = weights.std(axis=0) / np.sqrt(number)

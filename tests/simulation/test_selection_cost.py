@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import models
+from fedjax_sel import devices, models
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import selection_cost
@@ -38,41 +38,37 @@ SIZES = np.arange(1, N + 1, dtype=np.int32)[None].repeat(2, axis=0)
 def recorder(requests):
     """A strategy whose state tells what it saw: ages, finite values, rounds; it prefers low ids."""
 
-    def init(key, env):
-        assert (env.num_clients, env.num_selected, env.num_rounds, env.num_classes) == (N, K, T, 3)
+    def init(key, now):
+        profiles = now.info.profile.value
+        assert profiles.shape == (N, MODEL.profile_size)
+        assert (now.env.num_clients, now.env.num_selected, now.env.num_rounds, now.env.num_classes) == (N, K, T, 3)
         return {
             "observed": jnp.zeros((T, N), jnp.int32), "selecting": jnp.zeros((T, N), jnp.int32),
-            "updating": jnp.zeros((T, N), jnp.int32), "losses": jnp.zeros((T, N)), "prepared": jnp.zeros(()),
-            "sum": jnp.zeros(()), "metrics": jnp.zeros(()),
+            "updating": jnp.zeros((T, N), jnp.int32), "losses": jnp.zeros((T, N)), "sum": jnp.zeros(()),
+            "metrics": jnp.zeros(()), "profiles": profiles.astype(jnp.float64).mean(),
         }  # fmt: skip
 
-    def prepare(state, info):
-        assert info.profile.value.shape == (N, MODEL.profile_size)
-        return {**state, "prepared": info.profile.value.astype(jnp.float64).mean()}
+    def observe(state, now):
+        return {**state, "observed": state["observed"].at[now.round].set(now.info.loss.age)}
 
-    def observe(state, info, round, available):
-        return {**state, "observed": state["observed"].at[round].set(info.loss.age)}
+    def candidates(key, state, now):
+        return (jnp.arange(D) + now.round).astype(jnp.int32) % N
 
-    def candidates(key, state, info, round, available):
-        return (jnp.arange(D) + round).astype(jnp.int32) % N
-
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         ids = sampling.uniform_without_replacement(key, N, K)
         return Selection(ids, None, jnp.ones((K,), bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         total = sum(leaf.sum() for leaf in jax.tree.leaves((outcome.updates, outcome.step)))
         return {
             **state,
-            "updating": state["updating"].at[round].set(info.loss.age),
-            "losses": state["losses"].at[round].set(info.loss.value),
+            "updating": state["updating"].at[now.round].set(now.info.loss.age),
+            "losses": state["losses"].at[now.round].set(now.info.loss.value),
             "sum": state["sum"] + total + outcome.losses_before.sum() + outcome.losses_after.sum(),
             "metrics": state["metrics"] + outcome.metrics.after.loss + outcome.metrics.before.correct,
         }
 
-    return Strategy(
-        "recorder", init, select, requests, prepare=prepare, update=update, candidates=candidates, observe=observe
-    )
+    return Strategy("recorder", select, requests, init, update, observe, candidates)
 
 
 REQUESTS = (
@@ -86,8 +82,9 @@ REQUESTS = (
 
 def final_state(setting):
     """The carry after all rounds, through the pieces that `measure` times."""
-    carry, stubs = selection_cost._initial(setting, jax.random.key(3))
-    carry = carry._replace(state=selection_cost.prepared(setting.strategy, *carry, len(setting.sizes)))
+    of_state, carry, stubs = selection_cost._initial(setting, jax.random.key(3))
+    state = selection_cost.initial_states(setting.strategy, *devices.fetch((of_state, stubs.env, carry.info)))
+    carry = carry._replace(state=state)
     cohorts = []
     rounds = jax.jit(lambda carry, first: selection_cost._rounds(setting, carry, first, stubs))
     for first in range(0, setting.num_rounds, selection_cost.ROUNDS_A_CALL):
@@ -100,7 +97,7 @@ def final_state(setting):
 def test_facts_come_when_they_are_due_from_whom_they_are_asked_and_age():
     carry, cohorts = final_state(Setting(recorder(REQUESTS), MODEL, 3, K, T, SIZES))
     state = jax.device_get(carry.state)
-    assert (state["prepared"] > 0).all() and np.isfinite(state["sum"]).all() and (state["metrics"] > 0).all()
+    assert (state["profiles"] > 0).all() and np.isfinite(state["sum"]).all() and (state["metrics"] > 0).all()
     for seed in range(2):
         age = np.full(N, NEVER)
         for t in range(T):

@@ -150,16 +150,13 @@ def test_a_state_that_adapts_its_type_at_first_compiles_no_second_program():
     """`jnp.full((n,), 0.5)` adapts to what it meets (`weak_type`), and after an update it no longer does."""
     plain = strategies.make("random")
 
-    def init(key, env):
-        return plain.init(key, env), jnp.full((env.num_clients,), 0.5)
+    def init(key, now):
+        return jnp.full((now.env.num_clients,), 0.5)
 
-    def select(key, state, info, round, available):
-        return plain.select(key, state[0], info, round, available)
+    def update(state, now, selection, outcome):
+        return state * jnp.ones(state.shape, jnp.float32)
 
-    def update(state, info, round, selection, outcome):
-        return state[0], state[1] * jnp.ones(state[1].shape, jnp.float32)
-
-    adapting = Strategy(name="adapting", init=init, select=select, update=update)
+    adapting = Strategy("adapting", plain.select, init=init, update=update)
     program = run.prepare(pose(Experiment.of(SMALL.replace(rounds=12), algo=adapting)))
     assert len(list(run.chunks(program))) > 1
     assert program.chunk._cache_size() == 1
@@ -205,18 +202,18 @@ def always(ids, **fields):
     """A strategy that selects the same clients in every round and keeps what came back."""
     ids = jnp.array(ids, jnp.int32)
 
-    def init(key, env):
+    def init(key, now):
         model = models.make("mlp", (4, 4, 1), 4, 0.5)
         shapes = jax.eval_shape(model.init, jax.random.key(0)).trained
-        return jax.tree.map(lambda leaf: jnp.zeros((env.num_selected, *leaf.shape)), shapes)
+        return jax.tree.map(lambda leaf: jnp.zeros((now.env.num_selected, *leaf.shape)), shapes)
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return base.Selection(ids, None, jnp.ones(len(ids), bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return outcome.updates
 
-    return base.Strategy("always", init, select, update=update, **fields)
+    return base.Strategy("always", select, init=init, update=update, **fields)
 
 
 @pytest.mark.slow
@@ -360,16 +357,16 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
     """A strategy of a user's own: profiles in rounds 1 and 4, whose ages it writes down."""
     when = base.every(3, offset=1)
 
-    def init(key, env):
-        return jnp.zeros((env.num_rounds,), jnp.int32)
+    def init(key, now):
+        return jnp.zeros((now.env.num_rounds,), jnp.int32)
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return base.Selection(jnp.arange(3, dtype=jnp.int32), None, jnp.ones(3, bool))
 
-    def update(state, info, round, selection, outcome):
-        return state.at[round].set(info.profile.age[0])
+    def update(state, now, selection, outcome):
+        return state.at[now.round].set(now.info.profile.age[0])
 
-    strategy = base.Strategy("mine", init, select, (base.Request("profile", base.ALL, when),), update=update)
+    strategy = base.Strategy("mine", select, (base.Request("profile", base.ALL, when),), init=init, update=update)
     problem = dataclasses.replace(pose(SMALL.replace(chunk=6)), strategy=strategy)
     program = run.prepare(problem)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -389,17 +386,19 @@ def test_a_request_nobody_serves_is_refused():
 def test_losses_of_the_cohort_are_those_of_its_held_out_data():
     seen = {}
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return base.Selection(jnp.array([2, 9, 4], jnp.int32), None, jnp.ones(3, bool))
 
-    def update(state, info, round, selection, outcome):
+    def update(state, now, selection, outcome):
         return {"before": outcome.losses_before, "after": outcome.losses_after}
 
-    def init(key, env):
+    def init(key, now):
         return {"before": jnp.zeros(3), "after": jnp.zeros(3)}
 
     problem = pose(SMALL.replace(rounds=1, chunk=1))
-    program = run.prepare(dataclasses.replace(problem, strategy=base.Strategy("losses", init, select, update=update)))
+    program = run.prepare(
+        dataclasses.replace(problem, strategy=base.Strategy("losses", select, init=init, update=update))
+    )
     params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), program.carry.params)
     federation = jax.device_get(program.federation)
     carry, _ = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)

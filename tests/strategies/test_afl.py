@@ -11,7 +11,8 @@ from scipy import stats
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.afl import active_cohort, afl
-from fedjax_sel.strategies.base import ALL, SELECTED, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, SELECTED
+from tests.strategies.hooks import env_of, info_of, now_of
 
 DRAWS = 20_000
 
@@ -41,19 +42,10 @@ def twin_law(values, k, alpha1, alpha2, alpha3):
     return law
 
 
-def information(losses):
-    return Information("afl", {"loss": Fact(jnp.float32(losses), jnp.zeros(len(losses), jnp.int32))})
-
-
 def draw(strategy, losses, sizes, k, count=DRAWS, available=None, seed=0):
-    n = len(losses)
-    sizes = jnp.asarray(sizes, jnp.int32)
-    state = strategy.init(jax.random.key(9), Env(n, k, 10, 10, 100, sizes, sizes / sizes.sum()))
-
-    def select(key):
-        return strategy.select(key, state, information(losses), jnp.int32(2), available)
-
-    return jax.device_get(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(seed), count)))
+    now = now_of(env_of(sizes, k), info_of("afl", loss=losses), 2, available)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now)))
+    return jax.device_get(select(jax.random.split(jax.random.key(seed), count)))
 
 
 def assert_law(ids, law):

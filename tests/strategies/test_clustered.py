@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,10 +14,11 @@ from scipy.spatial.distance import squareform
 
 from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Information, Outcome, Selection
+from fedjax_sel.strategies.base import Env, Selection
 from fedjax_sel.strategies.clustered import clustered, similarity_urns
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 
-INFO = Information("clustered", {})
 P = 7
 DISTANCES, LINKAGES = ("arccos", "l2", "l1"), ("condensed", "square")
 
@@ -81,32 +83,34 @@ def twin_urns(table, sizes, k, linkage, order):
     return [[urn.get(i, 0) for i in range(n)] for urn in filled + free]
 
 
-def environment(sizes, k, num_params=P):
-    sizes = jnp.asarray(sizes, jnp.int32)
-    return Env(len(sizes), k, 10, 2, num_params, sizes, sizes / sizes.sum())
-
-
 made = functools.cache(clustered)
 urns_of = jax.jit(similarity_urns, static_argnums=(3, 4))
 
 
+class Game(NamedTuple):
+    strategy: Any
+    env: Env
+
+
 def started(sizes, k, num_params=P, **parameters):
-    strategy = made(**parameters)
-    return strategy, strategy.init(jax.random.key(0), environment(sizes, k, num_params))
+    game = Game(made(**parameters), env_of(sizes, k, num_params=num_params))
+    return game, hooks.started(game.strategy, now_of(game.env))
 
 
-def outcome(updates, finite=None):
+def outcome(updates, reported, finite=None):
     updates = jnp.asarray(updates, jnp.float32)
-    finite = jnp.isfinite(updates).all(axis=1) if finite is None else jnp.asarray(finite)
+    finite = jnp.isfinite(updates).all(axis=1) if finite is None else finite
     tree = {"bias": updates[:, :2], "kernel": updates[:, 2:].reshape(len(updates), 1, -1)}
-    return Outcome(tree, jnp.zeros(len(updates)), jnp.zeros(len(updates)), None, finite)
+    return outcome_of(reported, tree, finite)
 
 
-def learn(strategy, state, ids, updates, mask=None, finite=None):
+def learn(game, state, ids, updates, mask=None, finite=None):
+    """All of `ids` are selected; `mask` marks those whose report arrives."""
     ids = jnp.asarray(ids, jnp.int32)
-    mask = jnp.ones(ids.shape, bool) if mask is None else jnp.asarray(mask)
-    selection = Selection(ids, jnp.ones(ids.shape) / len(ids), mask)
-    return compiled(strategy.update)(state, INFO, jnp.int32(0), selection, outcome(updates, finite))
+    everyone = jnp.ones(ids.shape, bool)
+    reports = outcome(updates, everyone if mask is None else mask, finite)
+    selection = Selection(ids, jnp.ones(ids.shape) / len(ids), everyone)
+    return compiled(game.strategy.update)(state, now_of(game.env), selection, reports)
 
 
 compiled = functools.cache(jax.jit)
@@ -115,22 +119,22 @@ compiled = functools.cache(jax.jit)
 @functools.cache
 def many(select):
     """Over keys; compiled once for all states of a shape."""
-    return jax.jit(jax.vmap(select, in_axes=(0, None, None, None, None)))
+    return jax.jit(jax.vmap(select, in_axes=(0, None, None)))
 
 
 def everyone_seen(sizes, k, gradients, **parameters):
     """K clients at a time until all have trained."""
     n = len(sizes)
-    strategy, state = started(sizes, k, gradients.shape[1], **parameters)
+    game, state = started(sizes, k, gradients.shape[1], **parameters)
     for first in range(0, n, k):
         ids = np.arange(first, first + k)
-        state = learn(strategy, state, ids % n, gradients[ids % n], mask=ids < n)
-    return strategy, state
+        state = learn(game, state, ids % n, gradients[ids % n], mask=ids < n)
+    return game, state
 
 
-def draw(strategy, state, count, available=None, seed=1):
+def draw(game, state, count, available=None, seed=1):
     keys = jax.random.split(jax.random.key(seed), count)
-    return jax.device_get(many(strategy.select)(keys, state, INFO, jnp.int32(4), available))
+    return jax.device_get(many(game.strategy.select)(keys, state, now_of(game.env, None, 4, available)))
 
 
 def counted(selection, num_clients):
@@ -160,11 +164,12 @@ def test_urns_equal_the_twins_after_everybody_was_seen(n, k, distance, linkage):
     strategy = made(distance=distance, linkage=linkage)
 
     def play(sizes, gradients, key):
-        state = strategy.init(key, environment(sizes, k))
+        game = Game(strategy, env_of(sizes, k, num_params=P))
+        state = strategy.init(key, now_of(game.env))
         for first in range(0, n, k):
             ids = np.arange(first, first + k)
-            state = learn(strategy, state, ids % n, gradients[ids % n], mask=ids < n)
-        return state.distances, similarity_urns(key, state.distances, state.sizes, k, linkage)
+            state = learn(game, state, ids % n, gradients[ids % n], mask=ids < n)
+        return state.distances, similarity_urns(key, state.distances, game.env.sizes, k, linkage)
 
     keys = jax.random.split(jax.random.key(n), len(instances))
     tables, masses = jax.device_get(jax.jit(jax.vmap(play))(sizes, gradients, keys))
@@ -196,7 +201,7 @@ def test_the_two_linkages_differ():
 def test_distances_follow_the_last_updates_over_many_rounds(distance, unseen):
     n, k, rounds = 9, 3, 25
     rng = np.random.default_rng(0)
-    strategy, state = started(np.full(n, 4), k, distance=distance, unseen=unseen)
+    game, state = started(np.full(n, 4), k, distance=distance, unseen=unseen)
     last = np.zeros((n, P))
     for _ in range(rounds):
         ids = rng.choice(8, k, replace=False)  # client 8 never trains
@@ -204,7 +209,7 @@ def test_distances_follow_the_last_updates_over_many_rounds(distance, unseen):
         updates[rng.random(k) < 0.1] = 0.0
         mask, finite = rng.random(k) < 0.8, rng.random(k) < 0.8
         updates[~finite, 3] = rng.choice([np.nan, np.inf])
-        state = learn(strategy, state, ids, updates, mask, finite)
+        state = learn(game, state, ids, updates, mask, finite)
         kept = mask & finite
         last[ids[kept]] = updates[kept]
         np.testing.assert_allclose(state.distances, twin_table(last, distance, unseen), rtol=1e-5, atol=2e-6)
@@ -214,13 +219,13 @@ def test_distances_follow_the_last_updates_over_many_rounds(distance, unseen):
 def test_unseen_clients_form_a_group_of_their_own_or_none():
     gradients = np.repeat(np.eye(P)[:2], 2, axis=0)
     for unseen, to_seen in (("group", np.pi / 2), ("zero", 0.0)):
-        strategy, state = started(np.full(6, 10), 4, unseen=unseen)
-        state = learn(strategy, state, [0, 1, 2, 3], gradients)
+        game, state = started(np.full(6, 10), 4, unseen=unseen)
+        state = learn(game, state, [0, 1, 2, 3], gradients)
         np.testing.assert_allclose(state.distances[4:, :4], to_seen)
         assert (state.distances[4:, 4:] == 0).all()
         # Three pairs and K = 3: every urn is a pair, the unseen one included, unless the unseen are near everybody.
         keys = jax.random.split(jax.random.key(0), 20)
-        masses = [np.asarray(urns_of(key, state.distances, state.sizes, 3, "condensed")) for key in keys]
+        masses = [np.asarray(urns_of(key, state.distances, game.env.sizes, 3, "condensed")) for key in keys]
         pairs = {tuple(sorted(tuple(np.flatnonzero(urn).tolist()) for urn in urns)) for urns in masses}
         assert (pairs == {((0, 1), (2, 3), (4, 5))}) == (unseen == "group")
 
@@ -253,13 +258,13 @@ def test_what_is_not_finite_masked_or_too_long_is_not_kept():
     sizes = np.full(6, 10)
     good = np.random.default_rng(0).normal(size=(6, P)).astype(np.float32)
     for distance in DISTANCES:
-        strategy, state = everyone_seen(sizes, 3, good, distance=distance)
+        game, state = everyone_seen(sizes, 3, good, distance=distance)
         bad = np.full((3, P), 1.0, np.float32)
         bad[0, 0], bad[1, 0] = np.nan, 1e30
-        after = learn(strategy, state, [0, 1, 2], bad, mask=[True, True, False], finite=[False, True, True])
+        after = learn(game, state, [0, 1, 2], bad, mask=[True, True, False], finite=[False, True, True])
         for old, new in zip(jax.tree.leaves(state), jax.tree.leaves(after)):
             np.testing.assert_array_equal(old, new)
-        after = learn(strategy, state, [0, 1, 2], bad, mask=[True, True, True])
+        after = learn(game, state, [0, 1, 2], bad, mask=[True, True, True])
         assert np.isfinite(after.distances).all() and not (after.distances[2] == state.distances[2]).all()
         np.testing.assert_array_equal(after.gradients[:2], state.gradients[:2])
 
@@ -270,8 +275,8 @@ def test_alike_clients_share_an_urn_and_seldom_train_together():
     group = np.array([0, 0, 0, 1, 1, 1])
     rng = np.random.default_rng(0)
     gradients = np.eye(P)[group] + 0.01 * rng.normal(size=(6, P))
-    strategy, state = everyone_seen(sizes, 2, gradients)
-    selection = draw(strategy, state, 20_000)
+    game, state = everyone_seen(sizes, 2, gradients)
+    selection = draw(game, state, 20_000)
     assert selection.mask.all() and (np.sort(group[selection.ids], axis=1) == [0, 1]).all()
     pairs = np.sort(selection.ids, axis=1)
     counts = np.array([[(pairs == [a, b]).all(axis=1).sum() for b in (3, 4, 5)] for a in (0, 1, 2)])
@@ -302,21 +307,21 @@ def assert_law(selection, law):
 
 def test_law_of_the_cohort_by_size():
     sizes = np.array([7, 19, 11, 3, 60])  # the last one has a share above 1/K
-    strategy, state = started(sizes, 3, variant="size")
+    game, state = started(sizes, 3, variant="size")
     # Descending 60 19 11 7 3 times K = 3, into urns of 100.
     expected = np.array([[0, 0, 0, 0, 100], [0, 20, 0, 0, 80], [21, 37, 33, 9, 0]])
     np.testing.assert_array_equal(state.urns, expected)
-    assert_law(draw(strategy, state, 20_000), enumerate_cohorts(expected))
+    assert_law(draw(game, state, 20_000), enumerate_cohorts(expected))
 
 
 def test_law_of_the_cohort_by_similarity():
     """One cluster an urn at most: no order within clusters matters, and the urns are the same for every key."""
     sizes = np.array([12, 8, 10, 9, 21])
     gradients = np.eye(P)[[0, 0, 1, 1, 2]] + 0.01 * np.random.default_rng(0).normal(size=(5, P))
-    strategy, state = everyone_seen(sizes, 3, gradients)
+    game, state = everyone_seen(sizes, 3, gradients)
     # Urns of 60: clusters of mass 60, 57 and 63; the last client, above 1/K, has an urn and 3 more.
     urns = np.array([[0, 0, 0, 0, 60], [36, 24, 0, 0, 0], [0, 0, 30, 27, 3]])
-    assert_law(draw(strategy, state, 20_000), enumerate_cohorts(urns))
+    assert_law(draw(game, state, 20_000), enumerate_cohorts(urns))
 
 
 @pytest.mark.fast_cases(1)
@@ -324,10 +329,10 @@ def test_law_of_the_cohort_by_similarity():
 @pytest.mark.parametrize("phase", ["nothing known", "half known"])
 def test_unbiased_in_every_phase(variant, phase):
     sizes = np.array([10, 40, 30, 15, 5, 200, 25, 25])  # p_5 > 1/K
-    strategy, state = started(sizes, 3, variant=variant)
+    game, state = started(sizes, 3, variant=variant)
     if phase == "half known" and variant == "similarity":
-        state = learn(strategy, state, [1, 3, 6], np.random.default_rng(0).normal(size=(3, P)))
-    draws = counted(draw(strategy, state, 20_000), 8)
+        state = learn(game, state, [1, 3, 6], np.random.default_rng(0).normal(size=(3, P)))
+    draws = counted(draw(game, state, 20_000), 8)
     error = draws.std(axis=0) / np.sqrt(len(draws)) + 1e-9
     assert (np.abs(draws.mean(axis=0) - 3 * sizes / sizes.sum()) < 4 * error).all()
     assert (draws[:, 5] >= 1).all()  # 3 p_5 = 1.71: one whole urn at least
@@ -341,8 +346,8 @@ def test_ties_are_broken_at_random(variant):
 
     def play(key):
         key_init, key_select = jax.random.split(key)
-        state = strategy.init(key_init, environment(np.full(6, 10), 2))
-        return strategy.select(key_select, state, INFO, jnp.int32(0), None)
+        now = now_of(env_of([10] * 6, 2, num_params=P))
+        return strategy.select(key_select, strategy.init(key_init, now), now)
 
     ids = np.asarray(jax.jit(jax.vmap(play))(jax.random.split(jax.random.key(0), 20_000)).ids)
     table = np.zeros((6, 6))
@@ -367,9 +372,9 @@ def test_relabelling_clients_permutes_the_law():
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 def test_the_mask_is_the_first_draw_and_weights_count(variant):
-    strategy, state = started([50, 5, 5, 40], 4, variant=variant)
-    assert strategy.with_replacement
-    selection = draw(strategy, state, 500)
+    game, state = started([50, 5, 5, 40], 4, variant=variant)
+    assert game.strategy.with_replacement
+    selection = draw(game, state, 500)
     repeated = 0
     for ids, weights, mask in zip(*selection):
         assert sorted(ids[mask]) == sorted(set(ids.tolist())) and (weights[~mask] == 0).all()
@@ -384,33 +389,33 @@ def test_the_mask_is_the_first_draw_and_weights_count(variant):
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 def test_availability(variant):
     sizes = np.array([10, 20, 30, 40, 15, 5])
-    strategy, state = started(sizes, 3, variant=variant)
+    game, state = started(sizes, 3, variant=variant)
     available = np.array([True, False, True, False, False, True])
-    selection = draw(strategy, state, 500, available=jnp.asarray(available))
+    selection = draw(game, state, 500, available=jnp.asarray(available))
     assert available[selection.ids].all()
     np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-6)
-    everyone, all_there = draw(strategy, state, 50), draw(strategy, state, 50, available=jnp.ones(6, bool))
+    everyone, all_there = draw(game, state, 50), draw(game, state, 50, available=jnp.ones(6, bool))
     np.testing.assert_array_equal(everyone.ids, all_there.ids)
-    nobody = draw(strategy, state, 50, available=jnp.zeros(6, bool))
+    nobody = draw(game, state, 50, available=jnp.zeros(6, bool))
     assert not nobody.mask.any() and (nobody.weights == 0).all() and (nobody.ids < 6).all() and (nobody.ids >= 0).all()
-    alone = draw(strategy, state, 50, available=jnp.arange(6) == 4)
+    alone = draw(game, state, 50, available=jnp.arange(6) == 4)
     assert (alone.ids == 4).all() and (alone.mask.sum(axis=1) == 1).all() and (alone.weights[:, 0] == 1).all()
 
 
 def test_urns_keep_proportions_among_the_available_and_an_empty_one_stands_for_all_of_them():
     sizes = np.array([7, 19, 11, 3, 60])
-    strategy, state = started(sizes, 3, variant="size")  # urns 4 | 4 1 | 1 2 0 3
+    game, state = started(sizes, 3, variant="size")  # urns 4 | 4 1 | 1 2 0 3
     available = np.array([True, True, False, True, False])
     law = np.array([[7, 19, 0, 3, 0], [0, 20, 0, 0, 0], [21, 37, 0, 9, 0]])
-    assert_law(draw(strategy, state, 20_000, available=jnp.asarray(available)), enumerate_cohorts(law))
+    assert_law(draw(game, state, 20_000, available=jnp.asarray(available)), enumerate_cohorts(law))
 
 
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("variant", ["similarity", "size"])
 @pytest.mark.parametrize("n,k", [(1, 1), (5, 1), (5, 5)])
 def test_extreme_cohort_sizes(variant, n, k):
-    strategy, state = started(np.full(n, 6), k, variant=variant)
-    selection = draw(strategy, state, 2000)
+    game, state = started(np.full(n, 6), k, variant=variant)
+    selection = draw(game, state, 2000)
     assert selection.ids.shape == (2000, k)
     if k == n:  # equal shares of 1/K: everybody, once
         assert selection.mask.all() and (np.sort(selection.ids, axis=1) == np.arange(n)).all()
@@ -421,11 +426,12 @@ def test_extreme_cohort_sizes(variant, n, k):
 @pytest.mark.slow
 def test_large_federations_do_not_overflow():
     sizes = np.random.default_rng(0).integers(10**7, 10**8, 20)
-    strategy, state = started(sizes, 10, variant="size")
-    draws = counted(draw(strategy, state, 2000), 20)
+    game, state = started(sizes, 10, variant="size")
+    draws = counted(draw(game, state, 2000), 20)
     error = draws.std(axis=0) / np.sqrt(len(draws)) + 1e-9
     assert (np.abs(draws.mean(axis=0) - 10 * sizes / sizes.sum()) < 4 * error).all()
-    np.testing.assert_array_equal(started(sizes, 10)[1].sizes, state.sizes)
+    for strategy in (game.strategy, made()):
+        np.testing.assert_allclose(strategy.inclusion(None, now_of(game.env)), 10 * sizes / sizes.sum(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["similarity", "size"])

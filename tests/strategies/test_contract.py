@@ -11,7 +11,7 @@ import pytest
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import contract, make, names
-from fedjax_sel.strategies.base import CANDIDATES, SELECTED, Request, Selection, Static, Strategy, always, every
+from fedjax_sel.strategies.base import CANDIDATES, SELECTED, Request, Selection, Strategy, always, every
 from fedjax_sel.strategies.facts import Rule, Schedule
 
 N, K, T = 12, 3, 8
@@ -19,18 +19,17 @@ N, K, T = 12, 3, 8
 
 class State(NamedTuple):
     scores: jax.Array  # [N]
-    k: Static
 
 
-def init(key, env):
-    return State(jnp.zeros((env.num_clients,)), Static(env.num_selected))
+def init(key, now):
+    return State(jnp.zeros((now.env.num_clients,)))
 
 
 def ids(key, k=K):
     return jax.random.permutation(key, N)[:k].astype(jnp.int32)
 
 
-def select(key, state, info, round, available):
+def select(key, state, now):
     return Selection(ids(key), None, jnp.ones((K,), bool))
 
 
@@ -38,11 +37,11 @@ def answering(**changes):
     return lambda *given: select(*given)._replace(**changes)
 
 
-def candidates(key, state, info, round, available):
+def candidates(key, state, now):
     return ids(key, 6)
 
 
-SOUND = Strategy("mine", init, select)
+SOUND = Strategy("mine", select, init=init)
 LOSS = Request("loss", CANDIDATES, always())
 BROKEN = {
     "ids of another length": (
@@ -78,11 +77,11 @@ BROKEN = {
         "returns 13 IDs; return at most N = 12",
     ),
     "an undeclared fact": (
-        SOUND._replace(select=lambda key, state, info, *rest: answering(ids=info.loss.value[:K].astype(int))(key)),
+        SOUND._replace(select=lambda key, state, now: answering(ids=now.info.loss.value[:K].astype(int))(key)),
         "reads the fact 'loss' without buying it",
     ),
     "undeclared metrics": (
-        SOUND._replace(update=lambda state, info, round, selection, outcome: outcome.metrics.after),
+        SOUND._replace(update=lambda state, now, selection, outcome: outcome.metrics.after),
         "reads the fact 'server_metrics' without buying it",
     ),
     "a hook that raises": (
@@ -98,14 +97,13 @@ BROKEN = {
         SOUND._replace(update=lambda state, *rest: state._replace(scores=np.sort(state.scores))),
         "`update` needs the value of a traced array",
     ),
-    "init that raises": (SOUND._replace(init=lambda key, env: env.nothing), "`init` cannot be traced: AttributeError"),
+    "init that raises": (
+        SOUND._replace(init=lambda key, now: now.env.nothing),
+        "`init` cannot be traced: AttributeError",
+    ),
     "a state that grows": (
         SOUND._replace(update=lambda state, *rest: state._replace(scores=jnp.append(state.scores, 0.0))),
         "`update` returns state.scores as float32 [13], but `init` returns float32 [12]",
-    ),
-    "a preparation of another kind": (
-        SOUND._replace(prepare=lambda state, info: state._replace(scores=(100 * state.scores).astype(int))),
-        "`prepare` returns state.scores as int64",
     ),
     "a state of another dtype": (
         SOUND._replace(observe=lambda state, *rest: state._replace(scores=state.scores.astype(int))),
@@ -114,10 +112,6 @@ BROKEN = {
     "a state of another structure": (
         SOUND._replace(update=lambda state, *rest: state.scores),
         "`update` returns a state with another structure",
-    ),
-    "a Static that changes": (
-        SOUND._replace(update=lambda state, *rest: state._replace(k=Static(state.k.value + 1))),
-        "a changed Static",
     ),
     "a hook that is no function": (SOUND._replace(update=3), "`update` cannot be traced: TypeError"),
 }
@@ -149,12 +143,12 @@ import jax.numpy as jnp
 from fedjax_sel.strategies.base import Request, Selection, Strategy
 
 def too_many():
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(4, dtype=jnp.int32), None, jnp.ones((3,), bool))
-    return Strategy("mine", lambda key, env: (), select)
+    return Strategy("mine", select)
 
 def by_name():
-    return Strategy("mine", lambda key, env: (), None, requests=("loss",))
+    return Strategy("mine", None, requests=("loss",))
 """
 
 

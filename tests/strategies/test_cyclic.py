@@ -9,21 +9,22 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env
 from fedjax_sel.strategies.cyclic import cyclic
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of
 
 DRAWS = 20_000
 
 
 def started(strategy, n, k, seed=0):
-    sizes = jnp.full((n,), 5, jnp.int32)
-    return strategy.init(jax.random.key(seed), Env(n, k, 10, 4, 10, sizes, sizes / sizes.sum()))
+    return hooks.started(strategy, now_of(env_of([5] * n, k)), seed)
 
 
-def drawing(strategy, state, available=None):
+def drawing(strategy, state, k, available=None):
     """Return a function from a round to its cohorts."""
-    select = jax.jit(jax.vmap(lambda key, round: strategy.select(key, state, None, round, available), (0, None)))
-    return lambda round: select(jax.random.split(jax.random.key(1), DRAWS), jnp.int32(round))
+    env = env_of([5] * len(state.groups), k)
+    select = jax.vmap(lambda key, round: strategy.select(key, state, now_of(env, None, round, available)), (0, None))
+    return lambda round: jax.jit(select)(jax.random.split(jax.random.key(1), DRAWS), jnp.int32(round))
 
 
 @pytest.mark.parametrize("n,m,sizes", [(12, 4, [3, 3, 3, 3]), (11, 3, [3, 4, 4]), (4, 4, [1, 1, 1, 1])])
@@ -37,7 +38,7 @@ def test_groups_are_random_and_of_equal_size(n, m, sizes):
 def test_groups_take_turns_and_a_cohort_is_uniform_within_its_group():
     strategy = cyclic(num_groups=3)
     state = started(strategy, 12, 2)._replace(groups=jnp.int32([0, 1, 2] * 4))
-    cohorts_of = drawing(strategy, state)
+    cohorts_of = drawing(strategy, state, 2)
     for round in (0, 1, 2, 3, 7):
         found = cohorts_of(round)
         assert np.asarray(found.mask).all() and found.weights is None
@@ -52,10 +53,11 @@ def test_the_next_groups_fill_a_group_without_enough_clients():
     strategy = cyclic(num_groups=3)
     state = started(strategy, 6, 2)._replace(groups=jnp.int32([0, 0, 1, 1, 2, 2]))
     available = jnp.array([True, True, True, False, False, False])
-    ids, counts = np.unique(drawing(strategy, state, available)(1).ids, return_counts=True)
+    ids, counts = np.unique(drawing(strategy, state, 2, available)(1).ids, return_counts=True)
     assert ids.tolist() == [0, 1, 2] and counts[2] == DRAWS
     assert stats.binomtest(int(counts[0]), DRAWS).pvalue > 1e-4
-    alone = strategy.select(jax.random.key(0), state, None, jnp.int32(1), available.at[:2].set(False))
+    now = now_of(env_of([5] * 6, 2), None, 1, available.at[:2].set(False))
+    alone = strategy.select(jax.random.key(0), state, now)
     assert alone.ids[0] == 2 and alone.mask.tolist() == [True, False]
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Env, Fact, Information, Outcome, Selection
-from fedjax_sel.strategies.divfl import divfl
+from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Selection
+from fedjax_sel.strategies.divfl import State, divfl, known_distances
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
 
 class Twin:
@@ -36,25 +37,16 @@ class Twin:
         return True
 
 
-def environment(n, k):
-    return Env(n, k, 10, 10, 4, jnp.full(n, 5), jnp.full(n, 1 / n))
+def known(table, k, age=0, round=0, available=None):
+    return now_of(env_of([5] * len(table), k), info_of("divfl", gradient=(table, age)), round, available)
 
 
-def information(table, age=0):
-    n = len(table)
-    return Information("divfl", {"gradient": Fact(jnp.float32(table), jnp.broadcast_to(jnp.int32(age), (n,)))})
+def started(strategy, k, table):
+    return hooks.started(strategy, known(table, k))
 
 
-def started(strategy, n, k, table):
-    """The state when the first round selects, as the simulator brings it about."""
-    state, info = strategy.init(jax.random.key(0), environment(n, k)), information(table)
-    with enable_x64(True):
-        ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
-    state = jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready)
-    return strategy.observe(state, info, jnp.int32(0), None)
-
-
-OUTCOME = Outcome(None, None, None, None, None)
+def everyone_reports(k):
+    return outcome_of([True] * k)
 
 
 @pytest.mark.slow
@@ -66,13 +58,12 @@ def test_lazy_cohorts_equal_the_twins_over_several_rounds(n, k):
     gradients = rng.normal(size=(instances, rounds + 1, n, 4)).astype(np.float32)
 
     def game(key, gradients):
-        state = strategy.init(key, environment(n, k))
-        state = state._replace(distances=jnp.linalg.norm(gradients[0][:, None] - gradients[0], axis=2))
+        state = State(jnp.linalg.norm(gradients[0][:, None] - gradients[0], axis=2))
         table, history = gradients[0], []
         for round in range(rounds):
-            selection = strategy.select(jax.random.fold_in(key, round), state, information(table), round, None)
+            selection = strategy.select(jax.random.fold_in(key, round), state, known(table, k, 0, round))
             table = table.at[selection.ids].set(gradients[round + 1][selection.ids])
-            state = strategy.update(state, information(table), jnp.int32(round), selection, OUTCOME)
+            state = strategy.update(state, known(table, k, 0, round), selection, everyone_reports(k))
             history.append((selection.ids, state.distances))
         return history
 
@@ -89,7 +80,7 @@ def test_lazy_cohorts_equal_the_twins_over_several_rounds(n, k):
 
 def test_the_start_gives_the_distances_of_all():
     table = np.random.default_rng(0).normal(size=(6, 700)).astype(np.float32)
-    state = started(divfl(), 6, 2, table)
+    state = started(divfl(), 2, table)
     np.testing.assert_allclose(state.distances, Twin(table).distances(), rtol=2e-7)
     assert state.distances.dtype == jnp.float32
 
@@ -99,8 +90,7 @@ def test_ideal_cohorts_equal_the_twins():
     tables = np.random.default_rng(1).normal(size=(200, 7, 4)).astype(np.float32)
 
     def cohort(key, table):
-        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(5), None)
-        return strategy.select(key, state, information(table), jnp.int32(5), None).ids
+        return strategy.select(key, (), known(table, 3, 0, 5)).ids
 
     found = jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(0), 200), tables)
     for table, ids in zip(tables, found.tolist()):
@@ -112,8 +102,7 @@ def test_ideal_does_not_count_who_never_answered():
     available = jnp.array([True] * 5 + [False] * 2)
     ages = jnp.where(available, 0, NEVER)
     strategy = divfl(variant="ideal")
-    state = strategy.observe(strategy.init(jax.random.key(0), environment(7, 3)), information(table, ages), 0, None)
-    selection = strategy.select(jax.random.key(1), state, information(table, ages), 0, available)
+    selection = strategy.select(jax.random.key(1), (), known(table, 3, ages, 0, available))
     assert selection.mask.all() and Twin(table[:5]).accepts(selection.ids.tolist())
 
 
@@ -122,13 +111,14 @@ def test_masked_places_leave_the_distances_alone():
     strategy = divfl()
     rng = np.random.default_rng(3)
     table, fresh = np.float32(rng.normal(size=(2, 6, 4)))
-    state = started(strategy, 6, 3, table)
+    state = started(strategy, 3, table)
     ids, mask = jnp.array([4, 0, 2]), jnp.array([True, False, True])
     after = np.where(np.isin(np.arange(6), [4, 2])[:, None], fresh, table)
-    state = strategy.update(state, information(after), 0, Selection(ids, None, mask), OUTCOME)
+    cohort = Selection(ids, None, jnp.ones(3, bool))
+    state = strategy.update(state, known(after, 3), cohort, outcome_of(mask))
     np.testing.assert_allclose(state.distances, Twin(after).distances(), rtol=2e-6)
     spoilt = np.where(np.arange(6)[:, None] == 0, np.float32(99), after)  # nobody asked 0
-    again = strategy.update(state, information(spoilt), 0, Selection(ids, None, jnp.zeros(3, bool)), OUTCOME)
+    again = strategy.update(state, known(spoilt, 3), cohort, outcome_of([False] * 3))
     np.testing.assert_array_equal(again.distances, state.distances)
 
 
@@ -140,18 +130,20 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(variant, bad):
     zeroed = np.where(np.arange(6)[:, None] == 2, 0, table)
     spoilt = zeroed.copy()
     spoilt[2, 1] = bad
-    state = started(strategy, 6, 3, spoilt)
-    np.testing.assert_allclose(state.distances, Twin(zeroed).distances(), rtol=2e-6)
+    now, state = known(spoilt, 3), started(strategy, 3, spoilt)
     everyone = Selection(jnp.array([1, 2, 3]), None, jnp.ones(3, bool))
-    state = strategy.update(state, information(spoilt), 0, everyone, OUTCOME)
-    np.testing.assert_allclose(state.distances, Twin(zeroed).distances(), rtol=2e-6)
+    for _ in range(2):
+        distances = known_distances(now.info.gradient) if variant == "ideal" else state.distances
+        np.testing.assert_allclose(distances, Twin(zeroed).distances(), rtol=2e-6)
+        assert Twin(zeroed).accepts(strategy.select(jax.random.key(0), state, now).ids.tolist())
+        state = strategy.update(state, now, everyone, everyone_reports(3))
 
 
 @pytest.mark.parametrize("greedy", ["exact", "stochastic"])
 def test_equal_gradients_give_uniform_cohorts(greedy):
     strategy = divfl(greedy=greedy)
-    state = started(strategy, 6, 2, np.ones((6, 4)))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, information(np.ones((6, 4))), 0, None).ids))
+    state = started(strategy, 2, np.ones((6, 4)))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, known(np.ones((6, 4)), 2)).ids))
     ids = np.sort(select(jax.random.split(jax.random.key(0), 20_000)), axis=1)
     _, counts = np.unique(ids, axis=0, return_counts=True)
     assert len(counts) == 15 and stats.chisquare(counts).pvalue > 1e-4
@@ -163,8 +155,8 @@ def test_stochastic_looks_at_k_clients_or_a_tenth_of_all():
     table = np.random.default_rng(5).normal(size=(30, 4))
     strategy = divfl(greedy="stochastic")
     for k, share in ((1, 0.1), (6, 0.2)):
-        state = started(strategy, 30, k, table)
-        select = jax.jit(jax.vmap(lambda key, s=state: strategy.select(key, s, information(table), 0, None).ids[0]))
+        state, now = started(strategy, k, table), known(table, k)
+        select = jax.jit(jax.vmap(lambda key, state=state, now=now: strategy.select(key, state, now).ids[0]))
         first = np.asarray(select(jax.random.split(jax.random.key(0), 5000)))
         assert abs((first == Twin(table).distances().sum(axis=0).argmin()).mean() - share) < 4 * np.sqrt(
             share * (1 - share) / 5000
@@ -175,15 +167,15 @@ def test_stochastic_looks_at_k_clients_or_a_tenth_of_all():
 def test_cluster_weights_are_the_shares_of_clients_represented():
     strategy = divfl(weights="cluster-size")
     table = np.random.default_rng(6).normal(size=(9, 4))
-    state = started(strategy, 9, 4, table)
-    selection = strategy.select(jax.random.key(0), state, information(table), 0, None)
+    state = started(strategy, 4, table)
+    selection = strategy.select(jax.random.key(0), state, known(table, 4))
     ids = selection.ids
     nearest = Twin(table).distances()[:, ids].argmin(axis=1)
     np.testing.assert_allclose(selection.weights, np.bincount(nearest, minlength=4) / 9, rtol=1e-6)
-    few = strategy.select(jax.random.key(0), state, information(table), 0, jnp.arange(9) == 5)
+    few = strategy.select(jax.random.key(0), state, known(table, 4, 0, 0, jnp.arange(9) == 5))
     assert few.ids[0] == 5 and few.mask.tolist() == [True, False, False, False]
     assert few.weights.tolist() == [1, 0, 0, 0]
-    assert divfl().select(jax.random.key(0), state, information(table), 0, None).weights is None
+    assert divfl().select(jax.random.key(0), state, known(table, 4)).weights is None
 
 
 def test_unavailable_clients_are_represented_but_not_chosen():
@@ -192,8 +184,7 @@ def test_unavailable_clients_are_represented_but_not_chosen():
     available = np.array([True, False, True, True, False, True, True])
 
     def cohort(key, table):
-        state = strategy.observe(strategy.init(key, environment(7, 3)), information(table), jnp.int32(1), None)
-        return strategy.select(key, state, information(table), jnp.int32(1), jnp.asarray(available))
+        return strategy.select(key, (), known(table, 3, 0, 1, jnp.asarray(available)))
 
     found = jax.device_get(jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(0), 200), tables))
     assert found.mask.all()
@@ -204,10 +195,10 @@ def test_unavailable_clients_are_represented_but_not_chosen():
 @pytest.mark.parametrize("mixing", [0.0, 0.5, 1.0])
 def test_fewer_available_than_selected_gives_all_of_them(mixing):
     strategy = divfl(mixing=mixing)
-    state = started(strategy, 7, 4, np.random.default_rng(8).normal(size=(7, 4)))
+    state = started(strategy, 4, np.random.default_rng(8).normal(size=(7, 4)))
     available = jnp.array([False, True, False, False, True, False, False])
-    info = information(np.zeros((7, 4)))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, available)))
+    now = known(np.zeros((7, 4)), 4, 0, 0, available)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     selection = jax.device_get(select(jax.random.split(jax.random.key(0), 50)))
     for ids, mask in zip(selection.ids, selection.mask):
         assert set(ids[mask]) == {1, 4} and len(set(ids)) == 4
@@ -217,11 +208,11 @@ def test_mixing_gives_places_to_anybody():
     n, k, mixing, draws = 8, 3, 0.4, 20_000
     table = np.random.default_rng(9).normal(size=(n, 4))
     strategy, strategy_without = divfl(mixing=mixing), divfl()
-    state = started(strategy, n, k, table)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, information(table), 0, None).ids))
+    state, now = started(strategy, k, table), known(table, k)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now).ids))
     ids = np.asarray(select(jax.random.split(jax.random.key(0), draws)))
     assert all(len(set(row)) == k for row in ids.tolist())
-    greedy = strategy_without.select(jax.random.key(0), state, information(table), 0, None).ids.tolist()
+    greedy = strategy_without.select(jax.random.key(0), state, now).ids.tolist()
     assert Twin(table).accepts(greedy)
     expected = np.zeros(n)
     for given in range(k + 1):  # places given away
@@ -237,8 +228,8 @@ def test_relabelling_relabels():
     table = np.random.default_rng(10).normal(size=(8, 4))
     order = np.array([3, 0, 7, 5, 1, 4, 6, 2])
     strategy = divfl()
-    there = started(strategy, 8, 3, table[order])
-    ids = np.asarray(strategy.select(jax.random.key(0), there, information(table), 0, None).ids)
+    there = started(strategy, 3, table[order])
+    ids = np.asarray(strategy.select(jax.random.key(0), there, known(table, 3)).ids)
     assert Twin(table).accepts(order[ids].tolist())
 
 

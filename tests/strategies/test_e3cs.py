@@ -11,8 +11,9 @@ from scipy import stats
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Selection
-from fedjax_sel.strategies.e3cs import allocate, e3cs
+from fedjax_sel.strategies.e3cs import allocate, allocation, e3cs
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 
 DRAWS = 20_000
 
@@ -52,9 +53,8 @@ class Twin:
                 self.weights[i] *= math.exp((self.now - self.n * self.sigma) * self.rate * estimate / self.n)
 
 
-def started(strategy, n, k, rounds=40):
-    sizes = jnp.full((n,), 5, jnp.int32)
-    return strategy.init(jax.random.key(9), Env(n, k, rounds, 4, 10, sizes, sizes / sizes.sum()))
+def started(strategy, env):
+    return hooks.started(strategy, now_of(env))
 
 
 @pytest.mark.fast_cases(1)
@@ -67,21 +67,23 @@ def test_states_follow_the_twin(quota, start, draw, absent):
     n, k, rounds, rate = 9, 3, 40, 2.0
     rng = np.random.default_rng(3)
     strategy = e3cs(quota=quota, quota_start=start, learning_rate=rate, draw=draw)
-    observe, select, update = map(jax.jit, (strategy.observe, strategy.select, strategy.update))
-    state, twin = started(strategy, n, k, rounds), Twin(n, k, quota, start * rounds, rate)
+    allocated, select, update = map(jax.jit, (allocation, strategy.select, strategy.update))
+    env = env_of([5] * n, k, rounds)
+    state, twin = started(strategy, env), Twin(n, k, quota, start * rounds, rate)
     capped = few = 0
     for round in range(rounds):
         available = rng.random(n) >= absent
         available[rng.integers(n)] = True
-        state = observe(state, None, jnp.int32(round), jnp.asarray(available) if absent else None)
+        now = now_of(env, None, round, jnp.asarray(available) if absent else None)
         twin.open(round, available)
+        found = allocated(state, now, quota if round >= start * rounds else 0.0)[0]
         expected = [twin.p.get(i, 0.0) for i in range(n)]
-        np.testing.assert_allclose(state.probabilities, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
         capped, few = capped + sum(twin.capped.values()), few + (twin.n < k)
-        selection = select(jax.random.key(round), state, None, jnp.int32(round), jnp.asarray(available))
+        selection = select(jax.random.key(round), state, now)
         assert len(set(selection.ids.tolist())) == k and int(selection.mask.sum()) == min(k, twin.n)
         reported = selection.mask & (rng.random(k) < np.where(np.asarray(selection.ids) < 5, 0.2, 0.9))
-        state = update(state, None, jnp.int32(round), Selection(selection.ids, None, reported), None)
+        state = update(state, now, selection, outcome_of(reported))
         twin.close(selection.ids.tolist(), reported.tolist())
         logs = np.log(twin.weights)
         np.testing.assert_allclose(state.log_weights, logs - logs.max(), rtol=1e-4, atol=1e-4)
@@ -143,10 +145,10 @@ def inclusion_of(law, n):
 @pytest.mark.parametrize("draw", ["sequential", "systematic"])
 def test_cohorts_have_the_enumerated_law(draw):
     p = [0.9, 0.25, 0.35, 0.125, 0.375]
-    strategy = e3cs(draw=draw)
-    state = started(strategy, 5, 2)._replace(probabilities=jnp.float32(p))
+    strategy, now = e3cs(quota=0.0, draw=draw), now_of(env_of([5] * 5, 2))
+    state = started(strategy, now.env)._replace(log_weights=jnp.log(jnp.float32(p)))  # their sum is k: p_i = w_i
     law = {"sequential": sequential_law, "systematic": systematic_law}[draw](p, 2)
-    assert_follows(cohorts_of(lambda key: strategy.select(key, state, None, 0, None).ids), law)
+    assert_follows(cohorts_of(lambda key: strategy.select(key, state, now).ids), law)
 
 
 def test_only_the_systematic_draw_has_the_allocated_probabilities():
@@ -155,9 +157,9 @@ def test_only_the_systematic_draw_has_the_allocated_probabilities():
     p = [0.9, 0.25, 0.35, 0.125, 0.375]
     assert inclusion_of(systematic_law(p, 2), 5) == pytest.approx(p)
     assert inclusion_of(sequential_law(p, 2), 5)[0] < 0.8
-    strategy = e3cs(draw="systematic")
-    state = started(strategy, 5, 2)._replace(probabilities=jnp.float32(p))
-    np.testing.assert_array_equal(strategy.inclusion(state, None, 0, None), jnp.float32(p))
+    strategy, now = e3cs(quota=0.1, draw="systematic"), now_of(env_of([5] * 5, 2))
+    state = started(strategy, now.env)._replace(log_weights=jnp.log(jnp.float32(p) - 0.04))  # sigma = 0.04
+    np.testing.assert_allclose(strategy.inclusion(state, now), p, rtol=1e-6)
     assert e3cs().inclusion is None
 
 
@@ -168,14 +170,13 @@ def test_a_systematic_draw_fills_its_places_with_items_of_positive_probability_f
 
 def test_reliable_clients_are_selected_more_often():
     """Client 0 never reports; the quota keeps its probability at half of k / N."""
-    strategy = e3cs(quota=0.5, learning_rate=0.5)
+    strategy, now = e3cs(quota=0.5, learning_rate=0.5), now_of(env_of([5] * 4, 2))
 
     def step(state, key):
-        state = strategy.observe(state, None, 0, None)
-        ids = strategy.select(key, state, None, 0, None).ids
-        return strategy.update(state, None, 0, Selection(ids, None, ids != 0), None), state.probabilities
+        cohort = strategy.select(key, state, now)
+        return strategy.update(state, now, cohort, outcome_of(cohort.ids != 0)), allocation(state, now, 0.5)[0]
 
-    _, found = jax.lax.scan(step, started(strategy, 4, 2), jax.random.split(jax.random.key(0), 200))
+    _, found = jax.lax.scan(step, started(strategy, now.env), jax.random.split(jax.random.key(0), 200))
     np.testing.assert_allclose(found[0], 0.5)
     assert float(found[-1, 0]) == pytest.approx(0.25, abs=1e-3)
 

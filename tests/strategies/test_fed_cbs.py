@@ -9,21 +9,21 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Selection
+from fedjax_sel.strategies.base import ALL, NEVER, Selection
 from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
 DRAWS = 20_000
 HISTOGRAMS = np.array([[9, 1, 0], [0, 8, 4], [2, 2, 11], [5, 6, 4], [0, 0, 6], [7, 0, 7]], np.float32)
 
 
-def information(histograms, age=None):
-    age = jnp.zeros(len(histograms), jnp.int32) if age is None else jnp.asarray(age, jnp.int32)
-    return Information("fed_cbs", {"label_histogram": Fact(jnp.asarray(histograms, jnp.float32), age)})
+def known(k, round=0, available=None):
+    return now_of(env_of([5] * len(HISTOGRAMS), k), info_of(label_histogram=HISTOGRAMS), round, available)
 
 
-def started(strategy, n, k):
-    sizes = jnp.full(n, 5, jnp.int32)
-    return strategy.init(jax.random.key(0), Env(n, k, 10, 3, 1, sizes, sizes / n / 5))
+def started(strategy, k):
+    return hooks.started(strategy, known(k))
 
 
 def qcid(members, histograms):
@@ -62,10 +62,10 @@ def test_ordered_cohorts_have_the_enumerated_law(round, exploration, absent):
     """In the first round ln k = 0, and there is no exploration."""
     n, k, counts = len(HISTOGRAMS), 3, [4, 0, 1, 9, 0, 2]
     strategy = fed_cbs(exploration=exploration)
-    state = started(strategy, n, k)._replace(counts=jnp.int32(counts))
+    state = started(strategy, k)._replace(counts=jnp.int32(counts))
     available = ~np.isin(np.arange(n), absent)
-    there = jnp.asarray(available) if absent else None
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, information(HISTOGRAMS), round, there)))
+    now = known(k, round, jnp.asarray(available) if absent else None)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     found = select(jax.random.split(jax.random.key(1), DRAWS))
     assert found.weights is None and np.asarray(found.mask).all()
     law = law_of(HISTOGRAMS, k, exploration, round, np.add(counts, 1), available)
@@ -100,9 +100,9 @@ def test_clients_that_complete_each_other_are_selected_together():
 
 def test_few_available_clients_leave_places_empty():
     strategy = fed_cbs()
-    state = started(strategy, 6, 4)
+    state = started(strategy, 4)
     available = jnp.array([False, True, False, False, True, False])
-    selection = strategy.select(jax.random.key(0), state, information(HISTOGRAMS), 3, available)
+    selection = strategy.select(jax.random.key(0), state, known(4, 3, available))
     assert selection.ids[selection.mask].tolist() in ([1, 4], [4, 1])
     assert len(set(selection.ids.tolist())) == 4 and selection.mask.tolist() == [True, True, False, False]
 
@@ -119,9 +119,10 @@ def test_silent_clients_have_the_mean_histogram():
 
 def test_arrived_reports_are_counted():
     strategy = fed_cbs()
-    state = started(strategy, 6, 3)
+    state = started(strategy, 3)
+    everyone = jnp.ones(3, bool)
     for ids, mask in (([4, 1, 0], [True, False, True]), ([0, 3, 5], [True, True, True])):
-        state = strategy.update(state, None, 0, Selection(jnp.int32(ids), None, jnp.array(mask)), None)
+        state = strategy.update(state, known(3), Selection(jnp.int32(ids), None, everyone), outcome_of(mask))
     assert state.counts.tolist() == [2, 0, 0, 1, 1, 1]
 
 

@@ -11,17 +11,19 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER
 from fedjax_sel.strategies.fedcs import fedcs
+from fedjax_sel.timing import Timing
+from tests.strategies.hooks import env_of, info_of, now_of
 
 
-def started(strategy, n, k):
-    sizes = jnp.full(n, 5, jnp.int32)
-    return strategy.init(jax.random.key(0), Env(n, k, 10, 2, 1, sizes, sizes / sizes.sum()))
+def asking(n, k, available=None):
+    """What the server knows before the durations."""
+    return now_of(env_of([5] * n, k), None, 0, available)
 
 
-def information(seconds, ages):
-    return Information("fedcs", {"seconds": Fact(jnp.float32(seconds), jnp.asarray(ages, jnp.int32))})
+def known(seconds, ages, k, round=0, available=None):
+    return now_of(env_of([5] * len(seconds), k), info_of("fedcs", seconds=(seconds, ages)), round, available)
 
 
 def twin(candidates, seconds, k, deadline):
@@ -49,15 +51,13 @@ def largest(candidates, seconds, k, deadline):
 def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
     n, k, fraction, deadline = 9, 3, 0.6, 5.0
     strategy = fedcs(round_seconds=deadline, fraction=fraction, resources=resources)
-    state, rng = started(strategy, n, k), np.random.default_rng(len(absent))
-    d = state.num_candidates.value
-    assert d == math.ceil(n * fraction)
+    rng, d = np.random.default_rng(len(absent)), math.ceil(n * fraction)
     available = ~np.isin(np.arange(n), absent)
     there = jnp.asarray(available) if absent else None
     sizes = []
     for game in range(60):
         seconds = rng.permutation(np.arange(n) + 1.5).astype(np.float32)
-        key, candidates_of = jax.random.key(game), started_candidates(strategy, state, there)
+        key, candidates_of = jax.random.key(game), candidates_by_key(strategy, asking(n, k, there))
         if resources == "each-round":
             named = np.asarray(candidates_of(jax.random.fold_in(key, 1)))
             answered = [int(i) for i in named if available[i]]
@@ -65,7 +65,7 @@ def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
         else:  # `select` draws the candidates itself
             named = np.asarray(candidates_of(jax.random.split(key)[0]))
             answered, ages = [int(i) for i in named if available[i]], np.full(n, game)
-        selection = strategy.select(key, state, information(seconds, ages), game, there)
+        selection = strategy.select(key, (), known(seconds, ages, k, game, there))
         chosen = selection.ids[selection.mask].tolist()
         assert len(named) == len(set(named.tolist())) == d
         assert chosen == twin(answered, seconds, k, deadline)
@@ -75,18 +75,17 @@ def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
     assert len(set(sizes)) > 2  # the number of clients is a result
 
 
-def started_candidates(strategy, state, available):
+def candidates_by_key(strategy, now):
     """The draw of candidates, also of resources="start", whose `candidates` is in `select`."""
     named = strategy.candidates or fedcs(fraction=0.6, resources="each-round").candidates
-    return lambda key: named(key, state, None, 0, available)
+    return lambda key: named(key, (), now)
 
 
 @pytest.mark.parametrize("absent", [(), (1,)])
 def test_candidates_are_uniform_sets_of_available_clients(absent):
     strategy = fedcs(fraction=0.5, resources="each-round")
-    state = started(strategy, 6, 2)
     there = jnp.asarray(~np.isin(np.arange(6), absent)) if absent else None
-    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, state, None, 0, there)))
+    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, (), asking(6, 2, there))))
     rows = np.sort(np.asarray(draw(jax.random.split(jax.random.key(1), 10_000))), axis=1)
     sets = list(itertools.combinations([i for i in range(6) if i not in absent], 3))
     found = [(rows == one).all(axis=1).sum() for one in sets]
@@ -95,8 +94,8 @@ def test_candidates_are_uniform_sets_of_available_clients(absent):
 
 def test_equal_durations_are_ties_at_random():
     strategy = fedcs(fraction=1.0, resources="each-round")
-    state, info = started(strategy, 5, 2), information(np.full(5, 3.0), np.zeros(5))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids))
+    now = known(np.full(5, 3.0), np.zeros(5), 2)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now).ids))
     rows = np.sort(np.asarray(select(jax.random.split(jax.random.key(5), 10_000))), axis=1)
     found = [(rows == pair).all(axis=1).sum() for pair in itertools.combinations(range(5), 2)]
     assert stats.chisquare(found).pvalue > 1e-4
@@ -104,20 +103,19 @@ def test_equal_durations_are_ties_at_random():
 
 def test_the_deadline_is_strict_and_may_leave_nobody():
     strategy = fedcs(round_seconds=2.0, fraction=1.0, resources="each-round")
-    state = started(strategy, 4, 2)
-    selection = strategy.select(jax.random.key(0), state, information([2.0, 1.9, 3.0, 0.1], [0, 0, 0, 1]), 0, None)
+    selection = strategy.select(jax.random.key(0), (), known([2.0, 1.9, 3.0, 0.1], [0, 0, 0, 1], 2))
     assert selection.ids[selection.mask].tolist() == [1]
-    nobody = strategy.select(jax.random.key(0), state, information([2.0] * 4, [0] * 4), 0, None)
+    nobody = strategy.select(jax.random.key(0), (), known([2.0] * 4, [0] * 4, 2))
     assert not nobody.mask.any()
 
 
 def test_a_client_silent_at_the_start_is_ranked_at_the_median():
     strategy = fedcs(round_seconds=3.0, fraction=1.0)
-    state, info = started(strategy, 5, 4), information([0.0, 4.0, 2.0, 1.0, 2.5], [NEVER, 7, 7, 7, 7])
-    selection = strategy.select(jax.random.key(0), state, info, 7, None)
+    now = known([0.0, 4.0, 2.0, 1.0, 2.5], [NEVER, 7, 7, 7, 7], 4, 7)
+    selection = strategy.select(jax.random.key(0), (), now)
     assert selection.ids[0] == 3 and set(selection.ids[1:].tolist()) == {2, 0, 4}  # the median is 2.5 s
     assert selection.mask.all()
-    nobody = strategy.select(jax.random.key(0), state, information([0.0] * 5, [NEVER] * 5), 7, None)
+    nobody = strategy.select(jax.random.key(0), (), known([0.0] * 5, [NEVER] * 5, 4, 7))
     assert nobody.mask.all()
 
 
@@ -125,7 +123,15 @@ def test_a_client_silent_at_the_start_is_ranked_at_the_median():
     (1000, 10, None, 100), (100, 10, None, 20), (12, 8, None, 12), (100, 5, 0.07, 7), (10, 3, 0.45, 5), (30, 3, 0.1, 3),
 ])  # fmt: skip
 def test_the_number_of_candidates(n, k, fraction, expected):
-    assert started(fedcs(fraction=fraction), n, k).num_candidates.value == expected
+    """With durations from the start, the last candidate is the fastest; any further client would be even faster."""
+    key = jax.random.key(n)
+    candidates = fedcs(fraction=fraction, resources="each-round").candidates
+    named = np.asarray(candidates(jax.random.split(key)[0], (), asking(n, k)))
+    assert named.shape == (expected,)
+    seconds = np.ones(n)
+    seconds[named] = 2.0 + np.arange(expected)[::-1]
+    selection = fedcs(round_seconds=1e6, fraction=fraction).select(key, (), known(seconds, np.zeros(n), k))
+    assert selection.mask.all() and selection.ids.tolist() == named[::-1][:k].tolist()
 
 
 def test_what_it_buys():
@@ -141,7 +147,7 @@ def test_a_round_is_as_long_as_the_profile_says():
     """With durations from the start, a round lasts as long as the slowest selected client, and ends in time."""
     n, k = 10, 3
     speed = np.arange(1, n + 1) * 0.01
-    timing = fedjax_sel.timing.Timing(speed, np.full(n, 1e9), np.full(n, 1e9), np.zeros(n))
+    timing = Timing(speed, np.full(n, 1e9), np.full(n, 1e9), np.zeros(n))
     settings = {
         "dataset": "synthetic:train_size=200,test_size=20,num_classes=4,image_size=4", "num_clients": n,
         "num_selected": k, "local_steps": 1, "batch_size": 10, "rounds": 6, "chunk": 6, "timing": timing,
@@ -168,6 +174,9 @@ def test_bad_parameters_are_one_line(parameters, message):
         fedcs(**parameters)
 
 
-def test_too_few_candidates_are_rejected():
+@pytest.mark.parametrize("resources", ["start", "each-round"])
+def test_too_few_candidates_are_rejected(resources):
+    strategy = fedcs(fraction=0.1, resources=resources)
+    now = known(np.ones(20), np.zeros(20), 5)
     with pytest.raises(UserError, match=r"fraction=0.1 of the 20 clients are 2 candidates, below the cohort size 5"):
-        started(fedcs(fraction=0.1), 20, 5)
+        (strategy.candidates or strategy.select)(jax.random.key(0), (), now)

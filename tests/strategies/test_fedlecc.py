@@ -11,23 +11,21 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, NEVER
 from fedjax_sel.strategies.fedlecc import fedlecc
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of
 
 CLASSES = 4
 
 
-def information(histograms, losses, ages=None):
-    fresh = jnp.zeros(len(histograms), jnp.int32)
-    loss = Fact(jnp.asarray(losses, jnp.float32), fresh if ages is None else jnp.asarray(ages, jnp.int32))
-    return Information("fedlecc", {"label_histogram": Fact(jnp.asarray(histograms, jnp.float32), fresh), "loss": loss})
+def known(histograms, losses, k, ages=0, round=0, available=None):
+    env = env_of(np.sum(histograms, axis=1), k, num_classes=CLASSES)
+    return now_of(env, info_of("fedlecc", label_histogram=histograms, loss=(losses, ages)), round, available)
 
 
 def started(strategy, histograms, k, seed=9):
-    n = len(histograms)
-    sizes = jnp.asarray(np.sum(histograms, axis=1), jnp.int32)
-    state = strategy.init(jax.random.key(seed), Env(n, k, 20, CLASSES, 10, sizes, sizes / sizes.sum()))
-    return strategy.prepare(state, information(histograms, np.zeros(n)))
+    return hooks.started(strategy, known(histograms, np.zeros(len(histograms)), k), seed)
 
 
 class Twin:
@@ -70,8 +68,7 @@ def test_cohorts_follow_the_twin(num_clusters, per_round, k):
         for round in range(6):
             losses, here = rng.uniform(0.1, 3, n).astype(np.float32), rng.random(n) < (0.7 if round % 2 else 1.1)
             there = None if here.all() else jnp.asarray(here)
-            info = information(histograms, losses)
-            found = select(jax.random.key(round), state, info, jnp.int32(round), there)
+            found = select(jax.random.key(round), state, known(histograms, losses, k, 0, round, there))
             expected = twin.cohort(losses.astype(float), here)
             assert found.ids[: len(expected)].tolist() == expected
             assert found.mask.tolist() == [place < len(expected) for place in range(k)]
@@ -87,7 +84,7 @@ def test_a_cohort_by_hand():
         strategy = fedlecc(num_clusters=3, clusters_per_round=per_round)
         state = started(strategy, histograms, k)
         select = jax.jit(strategy.select)
-        return select(jax.random.key(0), state, information(histograms, losses), 0, available).ids.tolist()
+        return select(jax.random.key(0), state, known(histograms, losses, k, available=available)).ids.tolist()
 
     assert cohort(4, 2) == [4, 3, 1, 2]  # z = 2 of each of two clusters
     assert cohort(4, 1) == [4, 3, 1, 2]  # z = 4: the first cluster has two clients only
@@ -105,8 +102,8 @@ def test_ties_are_random():
     """Equal losses: each cluster is first equally often, and each of its clients."""
     histograms = [[9, 0, 0, 0]] * 2 + [[0, 9, 0, 0]] * 4
     strategy = fedlecc(num_clusters=2, clusters_per_round=1)
-    state, info = started(strategy, histograms, 1), information(histograms, np.ones(6))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids[0]))
+    state, now = started(strategy, histograms, 1), known(histograms, np.ones(6), 1)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now).ids[0]))
     counts = np.bincount(select(jax.random.split(jax.random.key(0), 8000)), minlength=6)
     assert stats.chisquare(counts, [2000, 2000, 1000, 1000, 1000, 1000]).pvalue > 1e-4
 
@@ -119,8 +116,8 @@ def test_silent_clients():
     state = started(strategy, histograms, 3)
     clusters = np.asarray(state.clusters).reshape(3, 2)
     assert (clusters[:, 0] == clusters[:, 1]).all() and len(set(clusters[:, 0].tolist())) == 3
-    info = information(histograms, [1, 2, 1, 4, 0, 0], [0, 0, 0, 0, NEVER, 0])
-    ids = jax.jit(strategy.select)(jax.random.key(0), state, info, 0, None).ids.tolist()
+    now = known(histograms, [1, 2, 1, 4, 0, 0], 3, [0, 0, 0, 0, NEVER, 0])
+    ids = jax.jit(strategy.select)(jax.random.key(0), state, now).ids.tolist()
     assert ids == [3, 4, 1]  # means 2.5, (4 + 0) / 2 and 1.5
 
 

@@ -11,21 +11,19 @@ from scipy import stats
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.afl import afl
-from fedjax_sel.strategies.base import ALL, SELECTED, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, SELECTED
 from fedjax_sel.strategies.fedsae import fedsae
+from tests.strategies.hooks import env_of, info_of, now_of
 
 
 def selections(strategy, losses, sizes, k, keys, round=0, available=None):
     """For one table of losses, or one a key."""
-    sizes = jnp.asarray(sizes, jnp.int32)
-    n = len(sizes)
-    state = strategy.init(jax.random.key(9), Env(n, k, 10, 10, 100, sizes, sizes / sizes.sum()))
+    env = env_of(sizes, k)
 
     def select(key, losses):
-        info = Information(strategy.name, {"loss": Fact(losses, jnp.zeros(n, jnp.int32))})
-        return strategy.select(key, state, info, jnp.int32(round), available)
+        return strategy.select(key, (), now_of(env, info_of(strategy.name, loss=losses), round, available))
 
-    losses = jnp.broadcast_to(jnp.float32(losses), (len(keys), n))
+    losses = jnp.broadcast_to(jnp.float32(losses), (len(keys), len(sizes)))
     return jax.device_get(jax.jit(jax.vmap(select))(keys, losses))
 
 

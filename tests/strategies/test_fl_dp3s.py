@@ -9,10 +9,10 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import metrics, strategies
-from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, UndeclaredFactError
+from fedjax_sel.strategies.base import NEVER, UndeclaredFactError
 from fedjax_sel.strategies.fl_dp3s import known_or_mean, similarity_of_profiles
+from tests.strategies.hooks import env_of, info_of, now_of, started
 
 
 def twin_similarity(profiles):
@@ -31,21 +31,17 @@ def twin_law(profiles, k, available=None):
     return dict(zip(cohorts, weights / weights.sum()))
 
 
-def prepared(profiles, k, profile="fc1"):
-    strategy = strategies.make("fl_dp3s", profile=profile)
-    n = len(profiles)
-    env = Env(n, k, 10, 10, 100, jnp.full(n, 5), jnp.full(n, 1 / n))
-    state = strategy.init(jax.random.key(0), env)
-    fact = Fact(jnp.asarray(profiles, jnp.float32), jnp.zeros(n, jnp.int32))
-    info = Information(strategy.name, {strategy.requests[0].kind: fact})
-    with enable_x64(True):
-        ready = jax.device_get(jax.jit(strategy.prepare)(state, info))
-    return strategy, jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), state, ready), info
+def begun(profiles, k, **parameters):
+    """The strategy, its first state, and what the server knows in round 3."""
+    strategy = strategies.make("fl_dp3s", **parameters)
+    info = info_of(strategy.name, **{strategy.requests[0].kind: profiles})
+    now = now_of(env_of([5] * len(profiles), k), info)
+    return strategy, started(strategy, now), now._replace(round=jnp.int32(3))
 
 
-def draw(strategy, state, info, count, available=None, seed=0):
+def draw(strategy, state, now, count, available=None, seed=0):
     def select(key):
-        return strategy.select(key, state, info, jnp.int32(3), available)
+        return strategy.select(key, state, now._replace(available=available))
 
     return jax.device_get(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(seed), count)))
 
@@ -65,8 +61,8 @@ def assert_law(ids, law):
 @pytest.mark.parametrize("seed", range(4))
 def test_cohorts_follow_the_twins_law(seed):
     profiles = np.random.default_rng(seed).normal(size=(6, 4))
-    strategy, state, info = prepared(profiles, 3)
-    assert_law(draw(strategy, state, info, 20_000, seed=seed).ids, twin_law(profiles, 3))
+    strategy, state, now = begun(profiles, 3)
+    assert_law(draw(strategy, state, now, 20_000, seed=seed).ids, twin_law(profiles, 3))
 
 
 def test_two_hundred_small_kernels_equal_the_twins():
@@ -82,11 +78,11 @@ def test_two_hundred_small_kernels_equal_the_twins():
 def test_availability_gives_the_law_of_the_submatrix():
     profiles = np.random.default_rng(9).normal(size=(7, 4))
     available = np.array([True, True, False, True, True, False, True])
-    strategy, state, info = prepared(profiles, 3)
-    selection = draw(strategy, state, info, 20_000, available=jnp.asarray(available))
+    strategy, state, now = begun(profiles, 3)
+    selection = draw(strategy, state, now, 20_000, available=jnp.asarray(available))
     assert selection.mask.all()
     assert_law(selection.ids, twin_law(profiles, 3, available))
-    everyone = draw(strategy, state, info, 20_000, available=jnp.ones(7, bool))
+    everyone = draw(strategy, state, now, 20_000, available=jnp.ones(7, bool))
     assert_law(everyone.ids, twin_law(profiles, 3))
 
 
@@ -130,10 +126,10 @@ def assert_law_of_near_duplicates_where_some_are_away(seed):
     assert 1e-14 < spectrum[3] / spectrum[0] < 1e-11
     law = twin_law_of_near_duplicates(profiles, 5, available)
     assert max(law.values()) > 10 * min(law.values())
-    strategy, state, info = prepared(profiles, 5)
-    assert_law(draw(strategy, state, info, 20_000, jnp.asarray(available)).ids, law)
+    strategy, state, now = begun(profiles, 5)
+    assert_law(draw(strategy, state, now, 20_000, jnp.asarray(available)).ids, law)
     expected = [sum(p for cohort, p in law.items() if i in cohort) for i in range(8)]
-    found = strategy.inclusion(state, info, jnp.int32(0), jnp.asarray(available))
+    found = strategy.inclusion(state, now._replace(available=jnp.asarray(available)))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
@@ -142,12 +138,12 @@ def assert_law_of_near_duplicates_where_some_are_away(seed):
 def test_inclusion_on_a_tpu_is_that_of_the_law(n, k, on_a_tpu):
     """In a chunk: under scan and vmap, each replicate with other clients away."""
     profiles = near_duplicates(0, n, groups=n // 5, noise=1e-4)
-    strategy, state, info = prepared(profiles, k)
+    strategy, state, now = begun(profiles, k)
     available = np.random.default_rng(0).random((3, n)) < 0.7
     available[2] = True
 
     def step(count, _):
-        inclusion = jax.vmap(lambda there: strategy.inclusion(state, info, jnp.int32(0), there))
+        inclusion = jax.vmap(lambda there: strategy.inclusion(state, now._replace(available=there)))
         return count + 1, inclusion(jnp.asarray(available))
 
     count, (found, _) = jax.jit(lambda: jax.lax.scan(step, 0, length=2))()
@@ -167,7 +163,7 @@ def test_near_duplicates_keep_their_law_in_a_pool(available):
     there = np.ones(8, bool) if available is None else np.array(available)
     law = twin_law_of_near_duplicates(profiles, 5, there)
     given = None if available is None else jnp.array(available)
-    assert_law(draw(*pooled(profiles, 5, 8), 20_000, given).ids, law)
+    assert_law(draw(*begun(profiles, 5, pool=8), 20_000, given).ids, law)
 
 
 def inclusion_in_float64(kernel, k):
@@ -201,23 +197,24 @@ def thousand():
     similarity = (1 - distances / distances.max())[:, available]
     expected = np.zeros(1000)
     expected[available] = inclusion_in_float64(similarity.T @ similarity, 30)
-    return prepared(profiles, 30), jnp.asarray(available), expected
+    return begun(profiles, 30), jnp.asarray(available), expected
 
 
 @pytest.mark.slow
 def test_inclusion_among_a_thousand_near_duplicates(thousand):
-    (strategy, state, info), available, expected = thousand
-    found = jax.jit(strategy.inclusion)(state, info, jnp.int32(0), available)
+    (strategy, state, now), available, expected = thousand
+    found = jax.jit(strategy.inclusion)(state, now._replace(available=available))
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 @pytest.mark.slow
 def test_a_thousand_near_duplicates_are_drawn_as_often_as_the_law_says(thousand):
-    (strategy, state, info), available, expected = thousand
+    (strategy, state, now), available, expected = thousand
 
     @jax.jit
     def drawn(key):
-        return jax.vmap(lambda key: strategy.select(key, state, info, 0, available).ids)(jax.random.split(key, 200))
+        there = now._replace(available=available)
+        return jax.vmap(lambda key: strategy.select(key, state, there).ids)(jax.random.split(key, 200))
 
     ids = np.concatenate([drawn(jax.random.key(seed)) for seed in range(10)])
     there = np.asarray(available)
@@ -230,9 +227,9 @@ def test_a_thousand_near_duplicates_are_drawn_as_often_as_the_law_says(thousand)
 
 
 def test_fewer_available_than_selected_gives_all_of_them():
-    strategy, state, info = prepared(np.random.default_rng(0).normal(size=(7, 4)), 4)
+    strategy, state, now = begun(np.random.default_rng(0).normal(size=(7, 4)), 4)
     available = jnp.array([False, True, False, False, True, False, False])
-    selection = draw(strategy, state, info, 50, available=available)
+    selection = draw(strategy, state, now, 50, available=available)
     assert (selection.mask.sum(axis=1) == 2).all()
     assert (np.sort(np.where(selection.mask, selection.ids, 99), axis=1)[:, :2] == [1, 4]).all()
 
@@ -247,30 +244,30 @@ def test_a_profile_that_is_not_finite_is_as_one_that_never_came(broken):
 
 
 def test_equal_profiles_give_uniform_cohorts():
-    strategy, state, info = prepared(np.ones((8, 3)), 3)
-    counts = np.bincount(draw(strategy, state, info, 20_000).ids.reshape(-1), minlength=8)
+    strategy, state, now = begun(np.ones((8, 3)), 3)
+    counts = np.bincount(draw(strategy, state, now, 20_000).ids.reshape(-1), minlength=8)
     assert stats.chisquare(counts).pvalue > 1e-4
 
 
 @pytest.mark.slow
 def test_more_clients_than_rank():
     profiles = np.repeat(np.eye(3), 3, axis=0)  # exact duplicates: rank 3
-    strategy, state, info = prepared(profiles, 3)
+    strategy, state, now = begun(profiles, 3)
     assert int((state.eigenvalues > 0).sum()) == 3
-    assert (np.sort(draw(strategy, state, info, 500).ids // 3, axis=1) == [0, 1, 2]).all()
-    strategy, state, info = prepared(profiles, 5)
-    ids = draw(strategy, state, info, 500).ids
+    assert (np.sort(draw(strategy, state, now, 500).ids // 3, axis=1) == [0, 1, 2]).all()
+    strategy, state, now = begun(profiles, 5)
+    ids = draw(strategy, state, now, 500).ids
     assert all(len(set(row)) == 5 and set(row // 3) == {0, 1, 2} for row in ids)
     available = jnp.arange(9) < 6  # two groups of three left
-    selection = draw(strategy, state, info, 500, available=available)
+    selection = draw(strategy, state, now, 500, available=available)
     assert selection.mask.all() and (selection.ids < 6).all()
     assert all(len(set(row)) == 5 for row in selection.ids)
 
 
 @pytest.mark.parametrize("k", [1, 9, 10])
 def test_extreme_cohort_sizes(k):
-    strategy, state, info = prepared(np.random.default_rng(1).normal(size=(10, 4)), k)
-    ids = draw(strategy, state, info, 200).ids
+    strategy, state, now = begun(np.random.default_rng(1).normal(size=(10, 4)), k)
+    ids = draw(strategy, state, now, 200).ids
     assert ids.shape == (200, k) and ids.dtype == np.int32
     assert all(len(set(row)) == k and min(row) >= 0 and max(row) < 10 for row in ids)
 
@@ -280,12 +277,12 @@ def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
     rng = np.random.default_rng(0)
     profiles = np.repeat(rng.normal(size=(10, 64)), 10, axis=0) + 1e-3 * rng.normal(size=(100, 64))
     labels = jnp.asarray(np.repeat(np.eye(10, dtype=np.int32), 10, axis=0) * 600)
-    strategy, state, info = prepared(profiles, 10)
+    strategy, state, now = begun(profiles, 10)
 
     def mean_gemd(ids):
         return jax.vmap(lambda row: metrics.group_earth_movers_distance(labels[row], labels.sum(axis=0)))(ids).mean()
 
-    assert mean_gemd(draw(strategy, state, info, 100).ids) < 0.02
+    assert mean_gemd(draw(strategy, state, now, 100).ids) < 0.02
     uniform = np.stack([rng.choice(100, 10, replace=False) for _ in range(400)])
     assert abs(mean_gemd(uniform) - 0.66) < 0.03
 
@@ -293,17 +290,17 @@ def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
 def test_relabelling_clients_permutes_the_law():
     profiles = np.random.default_rng(2).normal(size=(6, 3))
     order = np.array([3, 0, 5, 1, 4, 2])
-    strategy, state, info = prepared(profiles[order], 3)
-    assert_law(order[draw(strategy, state, info, 20_000).ids], twin_law(profiles, 3))
+    strategy, state, now = begun(profiles[order], 3)
+    assert_law(order[draw(strategy, state, now, 20_000).ids], twin_law(profiles, 3))
 
 
 @pytest.mark.slow
 def test_compiled_equals_eager_and_batched_equals_single():
-    strategy, state, info = prepared(np.random.default_rng(3).normal(size=(12, 5)), 4)
+    strategy, state, now = begun(np.random.default_rng(3).normal(size=(12, 5)), 4)
     keys = jax.random.split(jax.random.key(5), 3)
-    batched = draw(strategy, state, info, 3, seed=5).ids
+    batched = draw(strategy, state, now, 3, seed=5).ids
     for key, ids in zip(keys, batched):
-        np.testing.assert_array_equal(strategy.select(key, state, info, 3, None).ids, ids)
+        np.testing.assert_array_equal(strategy.select(key, state, now).ids, ids)
 
 
 @pytest.mark.parametrize(
@@ -316,17 +313,8 @@ def test_what_it_buys(profile, kind):
 
 
 def test_reading_what_was_not_bought_names_strategy_and_fact():
-    strategy, state, _ = prepared(np.eye(3), 2)
     with pytest.raises(UndeclaredFactError, match=r"'fl_dp3s' reads the fact 'profile' without buying it"):
-        strategy.prepare(state, Information("fl_dp3s", {}))
-
-
-def pooled(profiles, k, pool):
-    strategy = strategies.make("fl_dp3s", pool=pool)
-    n = len(profiles)
-    state = strategy.init(jax.random.key(0), Env(n, k, 10, 10, 100, jnp.full(n, 5), jnp.full(n, 1 / n)))
-    fact = Fact(jnp.asarray(profiles, jnp.float32), jnp.zeros(n, jnp.int32))
-    return strategy, state, Information(strategy.name, {"profile": fact})
+        started(strategies.make("fl_dp3s"), now_of(env_of([5] * 3, 2), info_of("fl_dp3s")))
 
 
 @pytest.mark.parametrize("available", [None, [True, True, False, True, True]])
@@ -339,25 +327,25 @@ def test_a_pool_is_drawn_first_and_the_cohort_from_its_k_dpp(available):
         for cohort, probability in twin_law(profiles[list(pool)], 2).items():
             law[tuple(pool[i] for i in cohort)] += probability / len(pools)
     given = None if available is None else jnp.array(available)
-    assert_law(draw(*pooled(profiles, 2, 3), 20_000, given).ids, law)
+    assert_law(draw(*begun(profiles, 2, pool=3), 20_000, given).ids, law)
 
 
 def test_a_pool_of_everyone_is_the_whole_law():
     profiles = np.random.default_rng(4).normal(size=(5, 4))
-    assert_law(draw(*pooled(profiles, 2, 5), 20_000).ids, twin_law(profiles, 2))
+    assert_law(draw(*begun(profiles, 2, pool=5), 20_000).ids, twin_law(profiles, 2))
 
 
 @pytest.mark.slow
 def test_fewer_available_than_a_pool_or_a_cohort():
     profiles = np.random.default_rng(5).normal(size=(6, 4))
     for there in (2, 1, 0):
-        selection = draw(*pooled(profiles, 2, 4), 50, jnp.arange(6) < there)
+        selection = draw(*begun(profiles, 2, pool=4), 50, jnp.arange(6) < there)
         assert (selection.mask.sum(axis=1) == there).all()
         assert (np.sort(np.where(selection.mask, selection.ids, 9), axis=1)[:, :there] == np.arange(there)).all()
 
 
 def test_a_pool_below_the_cohort_is_refused():
     with pytest.raises(UserError, match=r"pool=2 is below the cohort size 3; give at least 3"):
-        pooled(np.eye(5), 3, 2)
+        draw(*begun(np.eye(5), 3, pool=2), 1)
     with pytest.raises(UserError, match=r"pool=6 exceeds the 5 clients; give at most 5"):
-        pooled(np.eye(5), 3, 6)
+        draw(*begun(np.eye(5), 3, pool=6), 1)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.strategies.base import Env
 from fedjax_sel.strategies.full import full
+from tests.strategies.hooks import env_of, now_of
 
 SMALL = fedjax_sel.Config().replace(
     dataset="synthetic:train_size=120,test_size=40,num_classes=4,image_size=4", num_clients=6, num_selected=2,
@@ -16,12 +16,12 @@ SMALL = fedjax_sel.Config().replace(
 
 
 def test_all_available_clients_are_selected():
-    strategy, sizes = full(), jnp.full((5,), 3, jnp.int32)
-    state = strategy.init(jax.random.key(0), Env(5, 2, 10, 4, 10, sizes, sizes / 15))
-    selection = strategy.select(jax.random.key(1), state, None, 0, None)
+    strategy, env = full(), env_of([3] * 5, 2)
+    selection = strategy.select(jax.random.key(1), (), now_of(env))
     assert selection.ids.tolist() == [0, 1, 2, 3, 4] and selection.mask.all() and selection.weights is None
     available = jnp.array([True, False, True, True, False])
-    assert strategy.select(jax.random.key(1), state, None, 0, available).mask.tolist() == available.tolist()
+    masked = strategy.select(jax.random.key(1), (), now_of(env, None, 0, available))
+    assert masked.mask.tolist() == available.tolist()
 
 
 def test_a_run_equals_random_selection_of_all_clients():

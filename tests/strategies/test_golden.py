@@ -35,9 +35,9 @@ def cohorts(name: str) -> list[list[int]]:
     world = World.ordinary(strategy, CLIENTS, ROUNDS, seed=0)
     tables = jax.tree.map(jnp.asarray, world)
     game = bench.Options(CLIENTS, SELECTED, ROUNDS)
-    carry = jax.jit(lambda key, world: bench.initial_world(strategy, game, key, world))(jax.random.key(0), tables)
-    carry = jax.tree.map(lambda leaf: leaf[0], bench.prepare(strategy, jax.tree.map(lambda leaf: leaf[None], carry)))
-    play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, ROUNDS, carry, key, world)[1])
+    start = jax.jit(jax.vmap(lambda key: bench.start_of(strategy, game, key, tables)))(jax.random.key(0)[None])
+    carry = jax.tree.map(lambda leaf: leaf[0], bench.initial_carry(strategy, start))
+    play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, game, ROUNDS, carry, key, world)[1])
     records = play(carry, jax.random.key(1), tables)
     if strategy.max_selected is not None:
         return [np.asarray(ids)[mask].tolist() for ids, mask in zip(records.ids, np.asarray(records.mask))]

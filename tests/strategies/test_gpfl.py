@@ -10,25 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import (
-    ALL,
-    NEVER,
-    SERVER,
-    Env,
-    Evaluation,
-    Fact,
-    Information,
-    Outcome,
-    Selection,
-    ServerMetrics,
-)
+from fedjax_sel.strategies.base import ALL, NEVER, SERVER, Evaluation, Outcome, Selection, ServerMetrics
 from fedjax_sel.strategies.gpfl import gpfl
+from fedjax_sel.strategies.protocol import initial_state
+from tests.strategies.hooks import env_of, info_of, now_of, started
 
 TENSORS = {"bias": (2,), "kernel": (2, 3)}
 P, ROUNDS, GAMES, EXAMPLES = 8, 7, 200, 20
-NOTHING = Information("gpfl", {})
 LENGTHS = np.linspace(0.05, 2.0, 7).astype(np.float32)  # learning rate times steps of each client
 QUALITY = np.random.default_rng(0).normal(size=100)  # of the clients of a long run
 
@@ -122,7 +111,7 @@ class Twin:
 
 
 def environment(n, k, rounds=ROUNDS):
-    return Env(n, k, rounds, 2, P, jnp.full(n, 5), jnp.full(n, 1 / n))
+    return env_of([5] * n, k, rounds, 2, P)
 
 
 def evaluation(correct, loss):
@@ -141,21 +130,20 @@ def world(n, seed):
     return updates, finite, correct, loss
 
 
-def started(strategy, n, k, keys, start_updates):
-    states = jax.vmap(lambda key: strategy.init(key, environment(n, k)))(keys)
-    if not any(request.kind == "update" for request in strategy.requests):
-        return states
-    info = Information("gpfl", {"update": Fact(jnp.asarray(start_updates), jnp.zeros((GAMES, n), jnp.int32))})
-    with enable_x64(True):
-        ready = jax.device_get(jax.jit(jax.vmap(strategy.prepare))(states, info))
-    return jax.tree.map(lambda old, new: jnp.asarray(new, old.dtype), states, ready)
+def all_started(strategy, env, keys, start_updates):
+    bought = any(request.kind == "update" for request in strategy.requests)
+
+    def init(key, updates):
+        return strategy.init(key, now_of(env, info_of("gpfl", **({"update": updates} if bought else {}))))
+
+    return initial_state(strategy._replace(init=jax.vmap(init)), keys, start_updates)
 
 
-def play(strategy, states, keys, updates, finite, correct, loss, available):
+def play(strategy, env, states, keys, updates, finite, correct, loss, available):
     def game(state, key, updates, finite, correct, loss):
         def step(state, round):
-            there = None if available is None else available[round]
-            selection = strategy.select(jax.random.fold_in(key, round), state, NOTHING, round, there)
+            now = now_of(env, round=round, available=None if available is None else available[round])
+            selection = strategy.select(jax.random.fold_in(key, round), state, now)
             mine = jax.tree.map(lambda leaf: leaf[round, selection.ids], updates)
             ok = finite[round, selection.ids]
             good = selection.mask & ok
@@ -166,8 +154,8 @@ def play(strategy, states, keys, updates, finite, correct, loss, available):
 
             metrics = ServerMetrics(*(evaluation(correct[round + i], loss[round + i]) for i in (0, 1)))
             lengths = jnp.asarray(LENGTHS)[selection.ids]
-            outcome = Outcome(mine, None, None, jax.tree.map(mean, mine), ok, metrics, lengths)
-            state = strategy.update(state, NOTHING, round, selection, outcome)
+            outcome = Outcome(mine, None, None, jax.tree.map(mean, mine), selection.mask, ok, metrics, lengths)
+            state = strategy.update(state, now, selection, outcome)
             return state, (selection, state)
 
         return jax.lax.scan(step, state, jnp.arange(ROUNDS))[1]
@@ -202,9 +190,10 @@ def test_games_equal_the_twins(n, k, parameters, away):
     available[3], available[5] = np.arange(n) == 1, False
     available = available if away else np.ones((ROUNDS, n), bool)
     keys = jax.random.split(jax.random.key(n), GAMES)
-    states = started(strategy, n, k, keys, start_updates)
+    env = environment(n, k)
+    states = all_started(strategy, env, keys, start_updates)
     there = jnp.asarray(available) if away else None
-    selections, after = play(strategy, states, keys, updates, finite, correct, loss, there)
+    selections, after = play(strategy, env, states, keys, updates, finite, correct, loss, there)
     assert selections.ids.dtype == np.int32 and selections.weights is None
     for game in range(GAMES):
         twin = Twin(n, k, option, start_updates[game])
@@ -321,14 +310,15 @@ def test_exploration_over_the_rounds():
 
 
 def test_a_round_without_a_finite_update_pays_nobody():
-    strategy = gpfl()
-    state = strategy.init(jax.random.key(0), environment(5, 2))
+    strategy, now = gpfl(), now_of(environment(5, 2))
+    state = started(strategy, now)
     state = state._replace(direction=jnp.arange(8.0), known=jnp.bool_(True), reward_sum=jnp.arange(5.0))
     bad = {name: jnp.full((2, *shape), jnp.nan) for name, shape in TENSORS.items()}
     step = {name: jnp.zeros(shape) for name, shape in TENSORS.items()}
     metrics = ServerMetrics(evaluation(5, 1.0), evaluation(5, 1.0))
     selection = Selection(jnp.array([3, 1]), None, jnp.ones(2, bool))
-    after = strategy.update(state, NOTHING, 0, selection, Outcome(bad, None, None, step, jnp.zeros(2, bool), metrics))
+    outcome = Outcome(bad, None, None, step, selection.mask, ~selection.mask, metrics)
+    after = strategy.update(state, now, selection, outcome)
     assert after.reward_sum.tolist() == [0, 1, 2, 3, 4] and after.count.tolist() == [0, 1, 0, 1, 0]
     assert after.direction.tolist() == state.direction.tolist()
 
@@ -347,24 +337,24 @@ def test_a_sweep_sees_everybody_in_the_fewest_rounds(n, k):
 )
 def test_the_released_codes_warm_up_is_a_partition_into_chunks(n, k, sizes):
     strategy = gpfl(preset="gpfl-ref")
-    state, seen = strategy.init(jax.random.key(0), environment(n, k)), []
-    select = jax.jit(lambda key, state, round: strategy.select(key, state, NOTHING, round, None))
+    env = environment(n, k)
+    state, seen, select = started(strategy, now_of(env)), [], jax.jit(strategy.select)
     for round, size in enumerate(sizes):
-        ids, _, mask = select(jax.random.key(round), state, round)
+        ids, _, mask = select(jax.random.key(round), state, now_of(env, round=round))
         assert mask.sum() == size
         seen += ids[mask].tolist()
         state = state._replace(count=state.count.at[ids[mask]].add(1))
     assert sorted(seen) == list(range(n)) and seen != sorted(seen)
-    assert select(jax.random.key(99), state, len(sizes)).mask.all()
+    assert select(jax.random.key(99), state, now_of(env, round=len(sizes))).mask.all()
 
 
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize("preset", ["gpfl-c", "gpfl-ref"])
 def test_equal_scores_are_ties_at_random(preset, seen):
-    strategy = gpfl(preset=preset)
-    state = strategy.init(jax.random.key(0), environment(6, 2))
+    strategy, now = gpfl(preset=preset), now_of(environment(6, 2), round=5)
+    state = started(strategy, now)
     state = state._replace(count=jnp.full(6, int(seen)), reward_sum=jnp.full(6, 0.3))
-    draw = jax.jit(jax.vmap(lambda key: strategy.select(key, state, NOTHING, 5, None)))
+    draw = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     selection = jax.device_get(draw(jax.random.split(jax.random.key(1), 20_000)))
     counts = np.bincount(selection.ids[selection.mask], minlength=6)
     assert stats.chisquare(counts).pvalue > 1e-4
@@ -373,20 +363,17 @@ def test_equal_scores_are_ties_at_random(preset, seen):
 def test_relabelling_relabels():
     strategy, order = gpfl(), np.array([3, 0, 5, 1, 4, 2])
     sums, counts = np.float32([0.1, 0.9, 0.5, 0.7, 0.2, 0.4]), np.array([1, 2, 1, 3, 1, 2])
-    state = strategy.init(jax.random.key(0), environment(6, 3))
+    now = now_of(environment(6, 3), round=4)
+    state = started(strategy, now)
     here = state._replace(reward_sum=jnp.asarray(sums), count=jnp.asarray(counts))
     there = state._replace(reward_sum=jnp.asarray(sums[order]), count=jnp.asarray(counts[order]))
-    ids = np.asarray(strategy.select(jax.random.key(0), there, NOTHING, 4, None).ids)
-    assert order[ids].tolist() == strategy.select(jax.random.key(1), here, NOTHING, 4, None).ids.tolist()
+    ids = np.asarray(strategy.select(jax.random.key(0), there, now).ids)
+    assert order[ids].tolist() == strategy.select(jax.random.key(1), here, now).ids.tolist()
 
 
 def test_who_was_away_at_the_start_is_unseen():
-    strategy = gpfl(start="all-clients")
-    state = strategy.init(jax.random.key(0), environment(4, 2))
-    table = jnp.ones((4, P)).at[2].set(0.0)
-    info = Information("gpfl", {"update": Fact(table, jnp.array([0, 0, NEVER, 0]))})
-    with enable_x64(True):
-        state = strategy.prepare(state, info)
+    info = info_of(update=(jnp.ones((4, P)).at[2].set(0.0), [0, 0, NEVER, 0]))
+    state = started(gpfl(start="all-clients"), now_of(environment(4, 2), info))
     assert state.count.tolist() == [1, 1, 0, 1]
     np.testing.assert_allclose(state.reward_sum, [1 / 3, 1 / 3, 0, 1 / 3], rtol=1e-6)
     np.testing.assert_allclose(state.direction, np.ones(P), rtol=1e-6)
@@ -394,22 +381,24 @@ def test_who_was_away_at_the_start_is_unseen():
 
 def bandit(parameters, quality, n, k, rounds=500, games=1):
     """How often each client is selected, [games, N]: one parameter, updates of a fixed quality and noise."""
-    strategy = gpfl(**parameters)
+    strategy, env = gpfl(**parameters), environment(n, k, rounds)
 
     def game(key):
-        state = strategy.init(key, environment(n, k, rounds))
+        state = strategy.init(key, now_of(env))
         state = state._replace(direction=state.direction[:1])
 
         def step(carry, round):
             state, before = carry
             keys = jax.random.split(jax.random.fold_in(key, round), 3)
-            selection = strategy.select(keys[0], state, NOTHING, round, None)
+            now = now_of(env, round=round)
+            selection = strategy.select(keys[0], state, now)
             drawn = jnp.float32(quality)[selection.ids] + 0.3 * jax.random.normal(keys[1], (k,))
             share = 0.85 * (1 - jnp.exp(-(round + 1) / 100)) + 0.01 * jax.random.normal(keys[2])
             after = Evaluation((share * 10_000).astype(jnp.int32), share, 1 - share)
             step = {"w": jnp.ones(1)}
-            outcome = Outcome({"w": drawn[:, None]}, None, None, step, jnp.ones(k, bool), ServerMetrics(before, after))
-            return (strategy.update(state, NOTHING, round, selection, outcome), after), None
+            everyone, metrics = jnp.ones(k, bool), ServerMetrics(before, after)
+            outcome = Outcome({"w": drawn[:, None]}, None, None, step, everyone, everyone, metrics)
+            return (strategy.update(state, now, selection, outcome), after), None
 
         start = Evaluation(jnp.int32(0), jnp.float32(0), jnp.float32(1))
         (state, _), _ = jax.lax.scan(step, (state, start), jnp.arange(rounds))

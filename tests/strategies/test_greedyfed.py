@@ -10,8 +10,10 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import SERVER, Env, Outcome, Selection
+from fedjax_sel.strategies.base import SERVER, Selection
 from fedjax_sel.strategies.greedyfed import greedyfed, permutations, prefixes, shapley_values
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 
 
 class Losses:
@@ -119,13 +121,13 @@ def test_a_lost_report_contributes_nothing_and_changes_no_other_value():
     np.testing.assert_allclose(np.delete(found, 2), exact(fewer, 4), atol=1e-5)
 
 
+def at(n, k, round=0, available=None):
+    """What the server knows in a round."""
+    return now_of(env_of([5] * n, k), None, round, available)
+
+
 def started(strategy, n, k):
-    sizes = jnp.full(n, 5, jnp.int32)
-    return strategy.init(jax.random.key(3), Env(n, k, 10, 3, 1, sizes, sizes / n / 5))
-
-
-def outcome(subset_loss):
-    return Outcome(*[None] * len(Outcome._fields))._replace(subset_loss=subset_loss)
+    return hooks.started(strategy, at(n, k), seed=3)
 
 
 def additive(gains):
@@ -142,9 +144,9 @@ def test_averages_by_hand(memory):
               ([0, 1, 4], [0.1, 0.5, -0.3], [1, 1, 1])]  # fmt: skip
     seen, average = {i: [] for i in range(5)}, {}
     for round, (ids, gains, mask) in enumerate(rounds):
-        selection = Selection(jnp.int32(ids), None, jnp.array(mask, bool))
+        selection = Selection(jnp.int32(ids), None, jnp.ones(3, bool))
         gains = np.where(mask, gains, 0.0)
-        state = strategy.update(state, None, jnp.int32(round), selection, outcome(additive(gains)))
+        state = strategy.update(state, at(5, 3, round), selection, outcome_of(mask, subset_loss=additive(gains)))
         for client, gain, heard in zip(ids, gains, mask):
             if heard:
                 seen[client].append(gain)
@@ -161,25 +163,23 @@ def test_every_client_comes_first_and_then_the_largest_values():
     gains = np.float32([0.3, 0.9, 0.1, 0.7, 0.5, 0.2, 0.8])
     state, cohorts = started(strategy, n, k), []
     for round in range(5):
-        selection = strategy.select(jax.random.key(round), state, None, round, None)
+        selection = strategy.select(jax.random.key(round), state, at(n, k, round))
         cohorts.append(set(selection.ids.tolist()))
-        own = additive(gains[selection.ids])
-        state = strategy.update(state, None, jnp.int32(round), selection, outcome(own))
+        own = outcome_of(selection.mask, subset_loss=additive(gains[selection.ids]))
+        state = strategy.update(state, at(n, k, round), selection, own)
     assert not cohorts[0] & cohorts[1]
     assert set(range(n)) - cohorts[0] - cohorts[1] < cohorts[2]
     best = sorted(cohorts[0] | cohorts[1], key=lambda i: -gains[i])
     assert cohorts[2] - set(best[:2]) == set(range(n)) - cohorts[0] - cohorts[1]
     assert cohorts[3] == cohorts[4] == {1, 6, 3}
-    others = strategy.select(jax.random.key(9), state, None, 5, jnp.arange(n) != 1)
+    others = strategy.select(jax.random.key(9), state, at(n, k, 5, jnp.arange(n) != 1))
     assert set(others.ids.tolist()) == {6, 3, 4}
 
 
 def test_first_cohorts_are_random_and_the_orders_of_a_round_are_its_own():
     strategy = greedyfed(evaluations=8)
     state = started(strategy, 6, 3)
-    cohorts = jax.vmap(lambda key: strategy.select(key, state, None, 0, None).ids)(
-        jax.random.split(jax.random.key(0), 2000)
-    )
+    cohorts = jax.vmap(lambda key: strategy.select(key, state, at(6, 3)).ids)(jax.random.split(jax.random.key(0), 2000))
     np.testing.assert_allclose(np.bincount(np.asarray(cohorts).ravel(), minlength=6) / 2000, 0.5, atol=0.05)
     asked = []
 
@@ -189,7 +189,7 @@ def test_first_cohorts_are_random_and_the_orders_of_a_round_are_its_own():
 
     selection = Selection(jnp.arange(3), None, jnp.ones(3, bool))
     for round in (0, 0, 1):
-        strategy.update(state, None, jnp.int32(round), selection, outcome(watch))
+        strategy.update(state, at(6, 3, round), selection, outcome_of([True] * 3, subset_loss=watch))
     assert [masks.shape for masks in asked] == [(8, 3)] * 3
     np.testing.assert_array_equal(asked[0], asked[1])
     assert (asked[0] != asked[2]).any()
@@ -203,7 +203,7 @@ def test_unused_evaluations_repeat_the_empty_set():
         return additive([0.0] * 5)(masks)
 
     selection = Selection(jnp.arange(5), None, jnp.ones(5, bool))
-    strategy.update(started(strategy, 6, 5), None, jnp.int32(0), selection, outcome(loss))
+    strategy.update(started(strategy, 6, 5), at(6, 5), selection, outcome_of([True] * 5, subset_loss=loss))
 
 
 def test_it_buys_losses_of_subsets_from_the_server():
@@ -246,6 +246,6 @@ def test_bad_parameters_are_one_line(parameters, message):
 
 
 def test_too_few_evaluations_for_one_order_are_rejected():
-    assert started(greedyfed(evaluations=5), 8, 4).num_selected.value == 4
+    assert started(greedyfed(evaluations=5), 8, 4).values.shape == (8,)
     with pytest.raises(UserError, match="evaluations=4 is below 5, one order of the 4 selected clients; give at least"):
         started(greedyfed(evaluations=4), 8, 4)

@@ -11,24 +11,30 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Outcome, OutputLayer, Selection
+from fedjax_sel.strategies.base import OutputLayer, Selection
 from fedjax_sel.strategies.hics_fl import clusters_of, distances_of, entropies_of, hics_fl, logits_of
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 
 CLASSES, DRAWS = 5, 20_000
 PARAMS = {"Dense_0": {"bias": jax.ShapeDtypeStruct((CLASSES,), jnp.float32)}}
 LAYER = OutputLayer(("Dense_0", "kernel"), ("Dense_0", "bias"))
 
 
-def started(strategy, sizes, k, rounds, layer: OutputLayer | None = LAYER):
-    sizes = jnp.asarray(sizes, jnp.int32)
-    counts = (len(sizes), k, rounds, CLASSES, 10)
-    return strategy.init(jax.random.key(9), Env(*counts, sizes, sizes / sizes.sum(), None, PARAMS, layer))
+def known(sizes, k, rounds, round=0, available=None, layer: OutputLayer | None = LAYER):
+    env = env_of(sizes, k, rounds, CLASSES, 10, params=PARAMS, output_layer=layer)
+    return now_of(env, None, round, available)
 
 
-def outcome(updates, finite=None):
-    updates = jnp.asarray(updates, jnp.float32)
-    finite = jnp.ones(len(updates), bool) if finite is None else jnp.asarray(finite)
-    return Outcome({"Dense_0": {"bias": updates}}, None, None, None, finite)  # pyright: ignore[reportArgumentType]
+def started(strategy, now):
+    return hooks.started(strategy, now, 9)
+
+
+def outcome(updates, reported=None, finite=None):
+    """Without `reported` and `finite`, all reports arrive and are finite."""
+    everyone = np.ones(len(updates), bool)
+    reported, finite = (everyone if given is None else given for given in (reported, finite))
+    return outcome_of(reported, {"Dense_0": {"bias": jnp.asarray(updates, jnp.float32)}}, finite)
 
 
 def biases(rng, n):
@@ -89,12 +95,13 @@ def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
         reading=reading,
     )  # fmt: skip
     code = reading == "code"
-    state, m = started(strategy, sizes, k, rounds), num_clusters or k
+    state, m = started(strategy, known(sizes, k, rounds)), num_clusters or k
     twin = Twin(sizes, rounds, temperature, weight, gamma, m, linkage == "square", code)
     select, update = jax.jit(strategy.select), jax.jit(strategy.update)
     seen = set()
     for round in range(rounds):
-        selection = select(jax.random.key(round), state, None, jnp.int32(round), None)
+        now = known(sizes, k, rounds, round)
+        selection = select(jax.random.key(round), state, now)
         ids = selection.ids.tolist()
         assert selection.mask.all() and len(set(ids)) == k
         if round < n // k:
@@ -107,7 +114,7 @@ def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
             logits = logits_of(
                 clusters,
                 state.entropies,
-                state.sizes,
+                jnp.float32(sizes),
                 jnp.float32(gamma * (1 - (round + 1 - code) / rounds)),
                 jnp.ones(n, bool),
             )
@@ -115,7 +122,7 @@ def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
         updates = biases(rng, k)
         fresh = dict(zip(ids, updates.astype(np.float32).astype(float)))
         twin.updates = fresh | twin.updates if code else twin.updates | fresh
-        state = update(state, None, jnp.int32(round), selection, outcome(updates))
+        state = update(state, now, selection, outcome(updates))
     assert seen == set(range(n))
 
 
@@ -143,7 +150,7 @@ def test_cohorts_have_the_enumerated_law(k, absent):
     sizes = np.array([10, 30, 20, 20, 40, 5])
     entropies = np.array([0.1, 0.1, 0.5, 0.5, 1.0, 1.0])
     strategy = hics_fl(num_clusters=3, gamma=gamma)
-    state = started(strategy, sizes, k, rounds)._replace(
+    state = started(strategy, known(sizes, k, rounds))._replace(
         visited=jnp.ones(n, bool),
         directions=jnp.eye(CLASSES, dtype=jnp.float32)[jnp.array([0, 0, 1, 1, 2, 2])],
         entropies=jnp.asarray(entropies, jnp.float32),
@@ -155,8 +162,8 @@ def test_cohorts_have_the_enumerated_law(k, absent):
         if left:
             q[left] = np.exp(gamma * (1 - (round + 1) / rounds) * entropies[left[0]]) * sizes[left] / sizes[left].sum()
     law = law_of(q / q.sum(), k)
-    there = jnp.asarray(here) if absent else None
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, None, jnp.int32(round), there)))
+    now = known(sizes, k, rounds, round, jnp.asarray(here) if absent else None)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     found = select(jax.random.split(jax.random.key(0), DRAWS))
     assert np.asarray(found.mask).all()
     cohorts, counts = np.unique(np.sort(found.ids, axis=1), axis=0, return_counts=True)
@@ -168,8 +175,9 @@ def test_cohorts_have_the_enumerated_law(k, absent):
 
 def test_the_last_cohort_of_the_first_phase_is_filled_up():
     strategy = hics_fl()
-    state = started(strategy, np.full(5, 10), 2, 10)
-    select = jax.jit(jax.vmap(lambda key, state: strategy.select(key, state, None, 0, None).ids, (0, None)))
+    now = known(np.full(5, 10), 2, 10)
+    state = started(strategy, now)
+    select = jax.jit(jax.vmap(lambda key, state: strategy.select(key, state, now).ids, (0, None)))
     keys = jax.random.split(jax.random.key(0), 4000)
     pairs = np.unique(np.sort(select(keys, state), axis=1), axis=0, return_counts=True)[1]
     assert stats.chisquare(pairs).pvalue > 1e-4 and len(pairs) == 10  # uniform
@@ -180,28 +188,27 @@ def test_the_last_cohort_of_the_first_phase_is_filled_up():
 
 def test_a_client_that_fills_an_empty_place_is_not_visited():
     strategy = hics_fl()
-    available = jnp.arange(5) < 1
-    state = strategy.observe(started(strategy, np.full(5, 10), 3, 10), None, 0, available)
-    selection = strategy.select(jax.random.key(0), state, None, 0, available)
+    now = known(np.full(5, 10), 3, 10, 0, jnp.arange(5) < 1)
+    state = started(strategy, now._replace(available=None))
+    selection = strategy.select(jax.random.key(0), state, now)
     assert selection.mask.tolist() == [True, False, False]
-    lost = selection._replace(mask=jnp.zeros(3, bool))
-    for reports in (selection, lost):  # a lost report is a visit
-        after = strategy.update(state, None, 0, reports, outcome(np.ones((3, CLASSES))))
+    for reported in (selection.mask, np.zeros(3, bool)):  # a lost report is a visit
+        after = strategy.update(state, now, selection, outcome(np.ones((3, CLASSES)), reported))
         assert after.visited.tolist() == [True] + [False] * 4
 
 
 def test_unusable_reports_leave_the_last_update():
-    strategy = hics_fl(temperature=0.1)
-    state = started(strategy, np.full(5, 10), 4, 10)
+    strategy, now = hics_fl(temperature=0.1), known(np.full(5, 10), 4, 10)
+    state = started(strategy, now)
     assert np.allclose(state.entropies, math.log(CLASSES))
     first = np.zeros((4, CLASSES))
     first[:, 0] = 0.5
     selection = Selection(jnp.arange(4), None, jnp.ones(4, bool))
-    state = strategy.update(state, None, 0, selection, outcome(first))
+    state = strategy.update(state, now, selection, outcome(first))
     again = np.full((4, CLASSES), 2.0)
     again[1], again[2] = np.nan, 1e20
-    lost = selection._replace(mask=jnp.array([True, True, True, False]))
-    after = strategy.update(state, None, 1, lost, outcome(again, [True, False, True, True]))
+    reports = outcome(again, [True, True, True, False], [True, False, True, True])
+    after = strategy.update(state, now._replace(round=jnp.int32(1)), selection, reports)
     np.testing.assert_allclose(after.directions[0], np.full(CLASSES, CLASSES**-0.5), rtol=1e-6)
     np.testing.assert_array_equal(after.directions[1:], state.directions[1:])
     np.testing.assert_array_equal(after.entropies[1:], state.entropies[1:])
@@ -223,13 +230,13 @@ def test_angles_of_clients_without_an_update():
 
 def test_the_codes_reading():
     """A client's first update stays; client 2 has none yet."""
-    strategy = hics_fl(reading="code")
-    state = started(strategy, np.full(4, 10), 2, 10)._replace(
+    strategy, now = hics_fl(reading="code"), known(np.full(4, 10), 2, 10)
+    state = started(strategy, now)._replace(
         visited=jnp.ones(4, bool),
         directions=jnp.float32([[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, 0, 0, 0]]),
     )
     selection = Selection(jnp.int32([0, 2]), None, jnp.ones(2, bool))
-    after = strategy.update(state, None, 0, selection, outcome(np.eye(CLASSES)[[3, 4]]))
+    after = strategy.update(state, now, selection, outcome(np.eye(CLASSES)[[3, 4]]))
     np.testing.assert_array_equal(after.directions[:3], np.eye(CLASSES)[[0, 1, 4]])
     np.testing.assert_array_equal(after.entropies[0], state.entropies[0])
 
@@ -256,8 +263,8 @@ def test_bad_parameters_are_one_line(parameters, message):
 
 def test_a_run_without_clusters_or_bias_is_rejected():
     with pytest.raises(UserError, match="num_clusters=6 exceeds the 5 clients; give at most 5"):
-        started(hics_fl(num_clusters=6), np.full(5, 10), 2, 10)
+        started(hics_fl(num_clusters=6), known(np.full(5, 10), 2, 10))
     with pytest.raises(UserError, match="the model's output layer is unknown"):
-        started(hics_fl(), np.full(5, 10), 2, 10, None)
+        started(hics_fl(), known(np.full(5, 10), 2, 10, layer=None))
     with pytest.raises(UserError, match="the model's output layer has no bias"):
-        started(hics_fl(), np.full(5, 10), 2, 10, LAYER._replace(bias=None))
+        started(hics_fl(), known(np.full(5, 10), 2, 10, layer=LAYER._replace(bias=None)))

@@ -20,7 +20,7 @@ from fedjax_sel.strategies import base, facts
 from fedjax_sel.strategies.base import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
-from fedjax_sel.testing.bench import Bench, Options, World
+from fedjax_sel.testing.bench import Bench, Carry, Options, World
 
 N, K, T = 8, 2, 2
 COUNTS = facts.Counts(num_params=700, num_classes=4, profile_size=30)
@@ -36,14 +36,14 @@ def ask(kind, who=None, **options):
 def buyer(*requests):
     """A strategy that buys and reads; it always asks and selects the first clients."""
 
-    def select(key, state, info, round, available):
+    def select(key, state, now):
         return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
 
-    def name(key, state, info, round, available):
+    def name(key, state, now):
         return jnp.arange(K + 1, dtype=jnp.int32)
 
     asks = any(request.who == CANDIDATES for request in requests)
-    return Strategy("buyer", lambda key, env: (), select, tuple(requests), candidates=name if asks else None)
+    return Strategy("buyer", select, tuple(requests), candidates=name if asks else None)
 
 
 def test_every_kind_is_described_where_strategies_are_written():
@@ -82,11 +82,14 @@ def test_the_kit_plays_every_kind(kind, who):
     bench = Bench(buyer(ask(kind, who)), Options(N, K, T, run=False))
     testing.requests(bench)
     world = jax.tree.map(jnp.asarray, bench.world)
-    after, _ = jax.eval_shape(
-        lambda carry, key: driver.one_round(bench.strategy, carry, jnp.int32(0), key, world), bench.start, bench.key
-    )
-    assert jax.tree.structure(after) == jax.tree.structure(bench.start)
-    assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(bench.start)]
+    before = Carry(bench.state, bench.start.now.info)
+
+    def one_round(carry, key):
+        return driver.one_round(bench.strategy, bench.options, carry, jnp.int32(0), key, world)[0]
+
+    after = jax.eval_shape(one_round, before, bench.key)
+    assert jax.tree.structure(after) == jax.tree.structure(before)
+    assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(before)]
     assert set(world.facts) == ({kind} if KINDS[kind].has_table else set())
 
 

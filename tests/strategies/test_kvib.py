@@ -7,8 +7,10 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Outcome, Selection
-from fedjax_sel.strategies.kvib import kvib
+from fedjax_sel.strategies.base import Selection
+from fedjax_sel.strategies.kvib import State, kvib, probabilities
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 from tests.strategies.test_ocs import optimal
 
 N, K, T = 12, 3, 40
@@ -41,19 +43,18 @@ class Twin:
 def test_probabilities_equal_the_twins_over_forty_rounds(parameters):
     strategy, rng = kvib(**parameters), np.random.default_rng(0)
     sizes = rng.integers(5, 60, N)
-    env = Env(N, K, T, 2, 1, jnp.asarray(sizes, jnp.int32), jnp.float32(sizes / sizes.sum()))
-    state = strategy.init(jax.random.key(0), env)
-    observe, select, update = map(jax.jit, (strategy.observe, strategy.select, strategy.update))
+    env = env_of(sizes, K, T)
+    state = hooks.started(strategy, now_of(env))
+    select, update = map(jax.jit, (strategy.select, strategy.update))
     theta = parameters.get("theta", (N / (T * K)) ** (1 / 3))
     twin = Twin(sizes / sizes.sum(), theta, parameters.get("bound"), parameters.get("law") != "linear")
     spread = []
     for round in range(T):
         available = rng.random(N) < (1.0 if round % 3 else 0.7)
-        there = None if available.all() else jnp.asarray(available)
-        state = observe(state, None, round, there)
+        now = now_of(env, None, round, None if available.all() else jnp.asarray(available))
         p = twin.probabilities(available)
-        np.testing.assert_allclose(strategy.inclusion(state, None, round, there), p, rtol=1e-4, atol=1e-7)
-        answer = select(jax.random.key(round), state, None, round, there)
+        np.testing.assert_allclose(strategy.inclusion(state, now), p, rtol=1e-4, atol=1e-7)
+        answer = select(jax.random.key(round), state, now)
         ids, mask = np.asarray(answer.ids), np.asarray(answer.mask)
         shares = np.where(available, sizes, 0) / sizes[available].sum()
         np.testing.assert_allclose(
@@ -63,8 +64,7 @@ def test_probabilities_equal_the_twins_over_forty_rounds(parameters):
         updates = rng.normal(size=(len(ids), 7)) * (1 + ids[:, None])
         updates[~finite] = np.nan
         tree = {"a": jnp.float32(updates[:, :3]), "b": jnp.float32(updates[:, 3:].reshape(-1, 2, 2))}
-        outcome = Outcome(tree, None, None, None, jnp.asarray(finite))
-        state = update(state, None, round, Selection(answer.ids, None, jnp.asarray(arrived)), outcome)
+        state = update(state, now, answer, outcome_of(arrived, tree, finite))
         counts = arrived & finite
         twin.learn(ids[counts], np.linalg.norm(updates[counts], axis=1), p)
         np.testing.assert_allclose(state.feedback, twin.omega, rtol=1e-4, atol=1e-7)
@@ -75,25 +75,24 @@ def test_probabilities_equal_the_twins_over_forty_rounds(parameters):
 def test_one_step_by_hand():
     """N = 4, K = 2, equal clients: omega = (0.04, 0, 0, 0) and gamma = 0.01 give a = (0.2236, 0.1, 0.1, 0.1)."""
     strategy = kvib(theta=0.5, bound=0.05)  # gamma = 0.0025 * 4 / (0.5 * 2) = 0.01
-    sizes = jnp.full(4, 10, jnp.int32)
-    state = strategy.init(jax.random.key(0), Env(4, 2, 10, 2, 1, sizes, sizes / sizes.sum()))
-    state = strategy.observe(state, None, 0, None)
-    np.testing.assert_allclose(state.probabilities, 0.5)
+    now = now_of(env_of([10] * 4, 2))
+    state = hooks.started(strategy, now)
+    np.testing.assert_allclose(strategy.inclusion(state, now), 0.5)
     ids, mask = jnp.array([0, 0, 0, 0]), jnp.array([True, False, False, False])
     norm = 4 * np.sqrt(0.04 * 0.5)  # pi = norm / 4, and pi^2 / p = 0.04
-    outcome = Outcome({"a": jnp.full((4, 1), norm)}, None, None, None, jnp.ones(4, bool))
-    state = strategy.update(state, None, 0, Selection(ids, None, mask), outcome)
+    outcome = outcome_of(mask, {"a": jnp.full((4, 1), norm)}, jnp.ones(4, bool))
+    state = strategy.update(state, now, Selection(ids, None, mask), outcome)
     np.testing.assert_allclose(state.feedback, [0.04, 0, 0, 0], rtol=1e-5)
-    state = strategy.observe(state, None, 1, None)
     a = np.sqrt([0.05, 0.01, 0.01, 0.01])
-    np.testing.assert_allclose(state.probabilities, 0.5 * 2 * a / a.sum() + 0.5 * 0.5, rtol=1e-5)
+    np.testing.assert_allclose(strategy.inclusion(state, now), 0.5 * 2 * a / a.sum() + 0.5 * 0.5, rtol=1e-5)
 
 
 def test_theta_is_at_most_one():
-    sizes = jnp.full(N, 10, jnp.int32)
-    for rounds, expected in ((1, 1.0), (500, (N / (500 * K)) ** (1 / 3))):
-        state = kvib().init(jax.random.key(0), Env(N, K, rounds, 2, 1, sizes, sizes / sizes.sum()))
-        np.testing.assert_allclose(state.theta, expected, rtol=1e-6)
+    state = State(bound=jnp.float32(0.1), feedback=jnp.arange(N) / 10)
+    for rounds, theta in ((1, 1.0), (500, (N / (500 * K)) ** (1 / 3))):
+        found = kvib().inclusion(state, now_of(env_of([10] * N, K, rounds)))
+        np.testing.assert_allclose(found, probabilities(state.feedback, state.bound, theta, K, "root", None), rtol=1e-6)
+        assert (found.max() > 1.01 * found.min()) == (theta < 1)
 
 
 @pytest.mark.slow

@@ -24,14 +24,11 @@ def test_a_table_of_the_same_shape_counts(plans):
     """Its numbers are in no text of a program."""
     plain = strategies.make("random")
 
-    def init(key, env):
-        rounds = env.num_rounds if plans else 7
-        return plain.init(key, env), jnp.asarray(np.linspace(1 / rounds, 1, 5, dtype=np.float32))
+    def init(key, now):
+        rounds = now.env.num_rounds if plans else 7
+        return jnp.asarray(np.linspace(1 / rounds, 1, 5, dtype=np.float32))
 
-    def select(key, state, info, round, available):
-        return plain.select(key, state[0], info, round, available)
-
-    strategy = Strategy(name="planned", init=init, select=select)
+    strategy = Strategy("planned", plain.select, init=init)
     assert depends_on_num_rounds(strategy, (20, 4), 30, 50, True) == plans
 
 

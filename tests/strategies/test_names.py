@@ -96,7 +96,9 @@ def module(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-@pytest.mark.parametrize("name", ["somebodys:typed", "package_of_theirs.inner:typed", "somebodys:bound"])
+@pytest.mark.parametrize(
+    "name", ["somebodys:typed", "package_of_theirs.inner:typed", "somebodys:bound", "somebodys:strategy"]
+)
 def test_a_plug_in_is_imported_from_the_working_directory(module, name):
     assert isinstance(strategies.make(name), base.Strategy)
     assert name not in strategies.names()
@@ -140,7 +142,7 @@ def test_and_without_annotations_by_its_defaults_or_as_numbers(module):
         ("somebodys:tiped", {}, "'somebodys' has no function 'tiped'; did you mean 'typed'"),
         ("somebodys:zzz", {}, "'somebodys' has no function 'zzz'; name a function in it that returns a Strategy"),
         ("somebodys:number", {}, "'somebodys' has no function 'number'; name a function"),
-        ("somebodys:strategy", {}, "'somebodys' has no function 'strategy'"),
+        ("somebodys:strategy", {"variant": "md"}, "unknown 'variant'"),
         ("somebodys:nothing", {}, "it returned None; it must return a fedjax_sel.strategies.base.Strategy"),
         ("somebodys:failing", {}, "calling it raised KeyError: 'weights'"),
         ("somebodys:refusing", {}, r"^refusing: beta=1.5 is outside \(0, 1\]$"),

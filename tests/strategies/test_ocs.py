@@ -7,17 +7,13 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, CANDIDATES, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, CANDIDATES
 from fedjax_sel.strategies.ocs import ocs
+from tests.strategies.hooks import env_of, info_of, now_of
 
 
-def started(strategy, sizes, k):
-    sizes = jnp.asarray(sizes, jnp.int32)
-    return strategy.init(jax.random.key(0), Env(len(sizes), k, 10, 2, 1, sizes, sizes / sizes.sum()))
-
-
-def information(norms, ages):
-    return Information("ocs", {"update_norm": Fact(jnp.float32(norms), jnp.asarray(ages, jnp.int32))})
+def known(sizes, k, norms, ages=0, available=None):
+    return now_of(env_of(sizes, k), info_of("ocs", update_norm=(norms, ages)), 0, available)
 
 
 def optimal(u, m):
@@ -48,8 +44,7 @@ def approximate(u, m, j_max):
 def test_probabilities_equal_the_twins(rescalings, differs):
     rng, strategy, k = np.random.default_rng(0), ocs(rescalings=rescalings), 5
     sizes, norms = rng.integers(5, 50, 12), np.exp(2 * rng.normal(size=(200, 12)))
-    state = started(strategy, sizes, k)
-    inclusion = jax.jit(jax.vmap(lambda norms: strategy.inclusion(state, information(norms, [0] * 12), 0, None)))
+    inclusion = jax.jit(jax.vmap(lambda norms: strategy.inclusion((), known(sizes, k, norms))))
     found = np.asarray(inclusion(jnp.float32(norms)))
     u = sizes / sizes.sum() * norms
     closed = np.array([optimal(row, k) for row in u])
@@ -74,11 +69,10 @@ def test_no_other_probabilities_have_a_smaller_variance():
 def test_cohorts_follow_the_probabilities_and_are_unbiased(absent):
     sizes, norms, k = [10, 20, 30, 40, 50, 60, 70], [3.0, 1.0, 0.1, 2.0, 0.5, 4.0, 1.0], 3
     strategy, reachable = ocs(rescalings=None), ~np.isin(np.arange(7), absent)
-    state, info = started(strategy, sizes, k), information(norms, np.where(reachable, 0, 4))
-    there = jnp.asarray(reachable) if absent else None
+    now = known(sizes, k, norms, np.where(reachable, 0, 4), jnp.asarray(reachable) if absent else None)
 
     def draw(key):
-        answer = strategy.select(key, state, info, 0, there)
+        answer = strategy.select(key, (), now)
         return jnp.zeros((7,)).at[answer.ids].add(answer.weights), jnp.zeros((7,), int).at[answer.ids].add(answer.mask)
 
     weights, chosen = map(np.asarray, jax.jit(jax.vmap(draw))(jax.random.split(jax.random.key(0), 20_000)))
@@ -95,22 +89,21 @@ def test_cohorts_follow_the_probabilities_and_are_unbiased(absent):
 def test_only_candidates_that_answered_are_selected():
     strategy = ocs(num_candidates=4)
     sizes = [10] * 8
-    state, there = started(strategy, sizes, 2), jnp.arange(8) != 3
+    there = jnp.arange(8) != 3
     draw, select = jax.jit(strategy.candidates), jax.jit(strategy.select)
     for game in range(20):
         key = jax.random.key(game)
-        named = np.asarray(draw(key, state, None, 0, there))
+        named = np.asarray(draw(key, (), known(sizes, 2, np.zeros(8), 1, there)))
         assert len(set(named.tolist())) == 4 and 3 not in named
-        info = information(np.full(8, 2.0), np.where(np.isin(np.arange(8), named), 0, 1))
-        answer = select(key, state, info, 0, there)
+        ages = np.where(np.isin(np.arange(8), named), 0, 1)
+        answer = select(key, (), known(sizes, 2, np.full(8, 2.0), ages, there))
         assert np.isin(answer.ids[answer.mask], named).all()
         np.testing.assert_allclose(answer.weights[answer.mask], 0.25 / 0.5, rtol=1e-5)  # shares among the candidates
 
 
 def test_a_norm_that_is_not_finite_or_zero_is_never_selected():
     strategy = ocs()
-    state = started(strategy, [10] * 5, 2)
-    inclusion = jax.jit(lambda norms: strategy.inclusion(state, information(norms, [0] * 5), 0, None))
+    inclusion = jax.jit(lambda norms: strategy.inclusion((), known([10] * 5, 2, norms)))
     np.testing.assert_allclose(inclusion(jnp.array([np.nan, np.inf, 1.0, 0.0, 1.0])), [0, 0, 1, 0, 1])
     np.testing.assert_allclose(inclusion(jnp.zeros(5)), 0)
 
@@ -133,4 +126,4 @@ def test_bad_parameters_are_one_line(parameters, message):
 @pytest.mark.parametrize("count", [2, 9])
 def test_the_number_of_candidates_is_checked(count):
     with pytest.raises(UserError, match=f"num_candidates={count} is not from the cohort size 3 to the 8 clients"):
-        started(ocs(num_candidates=count), [10] * 8, 3)
+        ocs(num_candidates=count).candidates(jax.random.key(0), (), known([10] * 8, 3, np.ones(8)))

@@ -1,5 +1,6 @@
 """Oort against a slow NumPy twin that follows its algorithm step by step, and the laws of its draws."""
 
+import inspect
 import itertools
 import math
 
@@ -11,21 +12,10 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import (
-    ALL,
-    NEVER,
-    SELECTED,
-    Env,
-    Fact,
-    Information,
-    Outcome,
-    Request,
-    Selection,
-    at_start,
-)
+from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Request, Selection, at_start
 from fedjax_sel.strategies.oort import known_or_median, oort
-
-OUTCOME = Outcome(None, None, None, None, None)
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
 
 class Twin:
@@ -113,33 +103,27 @@ class Twin:
             self.count[i] += 1
 
 
-def environment(sizes, k):
-    shares = jnp.asarray(sizes) / sum(sizes)
-    return Env(len(sizes), k, 10, 10, 100, jnp.asarray(sizes, jnp.int32), shares, has_clock=True)
-
-
-def information(losses, ages=None):
-    n = len(losses)
-    return Information(
-        "oort", {"training_loss": Fact(jnp.asarray(losses), jnp.zeros(n, jnp.int32) if ages is None else ages)}
-    )
+def known(env, losses, ages=0, round=0, available=None):
+    return now_of(env, info_of("oort", training_loss=(losses, ages)), round, available)
 
 
 def begin(strategy, sizes, k, durations=None):
-    """The state of the first round; `durations` [N] are bought before it."""
-    state = strategy.init(jax.random.key(0), environment(sizes, k))
-    if durations is None:
-        return state
-    ages = jnp.zeros(len(sizes), jnp.int32)
-    return strategy.prepare(state, Information("oort", {"seconds": Fact(jnp.float32(durations), ages)}))
+    """The environment, and the state of the first round; `durations` [N] are bought before it."""
+    env = env_of(sizes, k, has_clock=True)
+    return env, hooks.started(strategy, now_of(env, None if durations is None else info_of("oort", seconds=durations)))
+
+
+def slowness_of(strategy, env, state):
+    """The system factors with which `select` multiplies."""
+    return inspect.getclosurevars(strategy.select).nonlocals["slowness"](state, env.sizes.astype(jnp.float32))
 
 
 def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=None, seconds=None, late=False):
-    """Rounds of `losses` [T, N]: ids, masks [games, T, K] and the states after each round.
+    """Rounds of `losses` [T, N]: ids, masks [games, T, K], and the states and system factors after each round.
 
     With a clock, `seconds` [T, N] are those of reports; `late` [T, N] marks reports that do not count.
     """
-    state = begin(strategy, sizes, k, durations)
+    env, state = begin(strategy, sizes, k, durations)
     everyone = jnp.zeros(len(losses)) if available is None else jnp.asarray(available)
     seconds, late = (jnp.broadcast_to(x, np.shape(losses)) for x in (0.0 if seconds is None else seconds, late))
 
@@ -147,12 +131,13 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=No
         def one(state, given):
             round, loss, there, own, too_late = given
             there = None if available is None else there
-            selection = strategy.select(jax.random.fold_in(key, round), state, information(loss), round, there)
-            reports = selection._replace(mask=selection.mask & ~too_late[selection.ids])
-            age = jnp.full(len(sizes), 3).at[jnp.where(reports.mask, selection.ids, 99)].set(0, mode="drop")
-            outcome = OUTCOME._replace(seconds=jnp.where(reports.mask, own[selection.ids], 0.0))
-            state = strategy.update(state, information(loss, age), round, reports, outcome)
-            return state, (selection.ids, selection.mask, state)
+            now = known(env, loss, 0, round, there)
+            selection = strategy.select(jax.random.fold_in(key, round), state, now)
+            reported = selection.mask & ~too_late[selection.ids]
+            age = jnp.full(len(sizes), 3).at[jnp.where(reported, selection.ids, 99)].set(0, mode="drop")
+            outcome = outcome_of(reported, seconds=jnp.where(reported, own[selection.ids], 0.0))
+            state = strategy.update(state, known(env, loss, age, round, there), selection, outcome)
+            return state, (selection.ids, selection.mask, state, slowness_of(strategy, env, state))
 
         rounds = jnp.arange(len(losses), dtype=jnp.int32)
         return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone, seconds, late))[1]
@@ -177,7 +162,7 @@ def test_thirty_rounds_follow_the_twin(hyper, twin, share):
     sizes = rng.permutation(np.arange(10, 10 + n))
     losses = rng.uniform(0.1, 3, (rounds, n)).astype(np.float32)
     available = None if share is None else rng.uniform(size=(rounds, n)) < share
-    all_ids, all_masks, states = play(oort(**hyper), sizes, k, losses, games, available=available)
+    all_ids, all_masks, states, _ = play(oort(**hyper), sizes, k, losses, games, available=available)
     exploited_rounds, filled, unclear = 0, 0, 0
     for game in range(games):
         reference = Twin(sizes.tolist(), **twin)
@@ -225,7 +210,7 @@ def test_the_clock_follows_the_twin(threshold, delta, growth, moves):
     late = rng.uniform(size=(rounds, n)) < 0.2
     clock = {"system": "clock", "round_threshold": threshold, "pacer_step": step, "pacer_delta": delta}
     strategy = oort(**clock, exploration=0.5, exploration_min=0.3)
-    all_ids, _, states = play(
+    all_ids, _, states, slowness = play(
         strategy, sizes, k, losses, games, durations=seconds[0], seconds=seconds[1:], late=late
     )  # fmt: skip
     seen = set()
@@ -239,7 +224,7 @@ def test_the_clock_follows_the_twin(threshold, delta, growth, moves):
             assert set(ids[:exploit]) <= near and set(ids[exploit : exploit + explore]) <= pool
             if round:  # the state before this selection
                 assert states.pacer.percentile[game, round - 1] == twin.threshold
-                np.testing.assert_allclose(states.slowness[game, round - 1], twin.factor, rtol=1e-5)
+                np.testing.assert_allclose(slowness[game, round - 1], twin.factor, rtol=1e-5)
             cohort = [i for i in ids if not late[round, i]]
             twin.exploited, twin.reported = ids[:exploit], cohort
             twin.update(cohort, losses[round], round + 1)
@@ -253,19 +238,19 @@ def test_the_clock_follows_the_twin(threshold, delta, growth, moves):
 
 def mid_game(sizes, k, utilities, last, count, exploration, durations=None, **hyper):
     strategy = oort(**hyper)
-    state = begin(strategy, sizes, k, durations)
+    env, state = begin(strategy, sizes, k, durations)
     state = state._replace(
         utilities=jnp.float32(utilities),
         last=jnp.int32(last),
         count=jnp.int32(count),
         exploration=jnp.float32(exploration),
     )
-    return strategy, state
+    return strategy, env, state
 
 
-def draw(strategy, state, round, count=20_000, available=None):
-    info = information(np.zeros(len(state.last)))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(round), available)))
+def draw(strategy, env, state, round, count=20_000, available=None):
+    now = known(env, np.zeros(env.num_clients), 0, round, available)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     return jax.device_get(select(jax.random.split(jax.random.key(3), count)))
 
 
@@ -295,12 +280,12 @@ def test_exploited_by_score_and_explored_by_size():
     # K = 4, eps = 0.5: 2 of the 5 tried, 2 of the 4 untried.
     sizes, k, t = [10, 20, 30, 40, 50, 10, 20, 30, 40], 4, 7
     utilities, last = [40.0, 100.0, 75.0, 90.0, 20.0, 0, 0, 0, 0], [3, 6, 2, 4, 5, 0, 0, 0, 0]
-    strategy, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95)
+    strategy, env, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95)
     twin = Twin(sizes)
     twin.utility, twin.last, twin.count, twin.epsilon = utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95
     exploit, near, explore, pool, scores, _ = twin.plan(k, t, [True] * 9)
     assert (exploit, explore) == (2, 2) and near == {1, 2, 3} and pool == {5, 6, 7, 8}
-    selection = draw(strategy, state, t - 1)
+    selection = draw(strategy, env, state, t - 1)
     assert selection.weights is None and selection.mask.all() and selection.ids.dtype == np.int32
     assert_law(selection.ids[:, :2], without_replacement({i: scores[i] for i in near}, 2))
     assert_law(selection.ids[:, 2:], without_replacement({i: sizes[i] for i in pool}, 2))
@@ -310,18 +295,18 @@ def test_exploited_by_score_and_explored_by_size():
 def test_the_first_cohort_is_of_the_five_k_largest_by_size():
     sizes = list(range(1, 13))
     strategy = oort()
-    ids = draw(strategy, strategy.init(jax.random.key(0), environment(sizes, 2)), 0).ids
+    ids = draw(strategy, *begin(strategy, sizes, 2), 0).ids
     assert_law(ids, without_replacement({i: sizes[i] for i in range(2, 12)}, 2))
 
 
 def test_slow_clients_count_for_less():
     # The preferred duration is the size 20; 80 is four times as slow: a factor of 1 / 16.
     sizes = [10, 10, 20, 20, 80]
-    strategy, state = mid_game(sizes, 1, [0.0] * 5, [0] * 5, [0] * 5, 1.0, system="sizes")
-    np.testing.assert_allclose(state.slowness, [1, 1, 1, 1, 1 / 16])
-    ids = draw(strategy, state, 0).ids
+    strategy, env, state = mid_game(sizes, 1, [0.0] * 5, [0] * 5, [0] * 5, 1.0, system="sizes")
+    np.testing.assert_allclose(slowness_of(strategy, env, state), [1, 1, 1, 1, 1 / 16])
+    ids = draw(strategy, env, state, 0).ids
     assert_law(ids, without_replacement({0: 10, 1: 10, 2: 20, 3: 20, 4: 5}, 1))
-    assert (oort().init(jax.random.key(0), environment(sizes, 1)).slowness == 1).all()
+    assert (slowness_of(oort(), *begin(oort(), sizes, 1)) == 1).all()
 
 
 @pytest.mark.slow
@@ -331,14 +316,14 @@ def test_the_clock_prefers_fast_clients():
     durations = [0.5, 1.25, 1.5, 2.0, 8.0, 1.0, 2.0, 4.0, 8.0]
     utilities, last = [40.0, 100.0, 75.0, 90.0, 20.0, 0, 0, 0, 0], [3, 6, 2, 4, 5, 0, 0, 0, 0]
     hyper = {"durations": durations, "system": "clock", "round_threshold": 15}
-    strategy, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95, **hyper)
+    strategy, env, state = mid_game(sizes, k, utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95, **hyper)
     factor = [1, (1 / 1.25) ** 2, (1 / 1.5) ** 2, 1 / 4, 1 / 64]
-    np.testing.assert_allclose(state.slowness[:5], factor, rtol=1e-6)
+    np.testing.assert_allclose(slowness_of(strategy, env, state)[:5], factor, rtol=1e-6)
     twin = Twin(sizes, durations=durations, threshold=15)
     twin.utility, twin.last, twin.count, twin.epsilon = utilities, last, [1] * 5 + [0] * 4, 0.5 / 0.95
     exploit, near, explore, pool, scores, _ = twin.plan(k, t, [True] * 9)
     assert (exploit, explore) == (2, 2) and len(near) > 2 and pool == {5, 6, 7, 8}
-    ids = draw(strategy, state, t - 1).ids
+    ids = draw(strategy, env, state, t - 1).ids
     assert_law(ids[:, :2], without_replacement({i: scores[i] for i in near}, 2))
     assert_law(ids[:, 2:], without_replacement({i: 1 / durations[i] for i in pool}, 2))
 
@@ -346,16 +331,16 @@ def test_the_clock_prefers_fast_clients():
 @pytest.mark.slow
 @pytest.mark.parametrize("utilities", [[0.0] * 6, [7.0] * 6, [1e9] * 6])
 def test_equal_utilities_give_uniform_cohorts(utilities):
-    strategy, state = mid_game([10] * 6, 2, utilities, [1] * 6, [1] * 6, 0.0, exploration_min=0.0)
+    strategy, env, state = mid_game([10] * 6, 2, utilities, [1] * 6, [1] * 6, 0.0, exploration_min=0.0)
     for round in (0, 5):  # in round 0 all scores are zero
-        assert_law(draw(strategy, state, round).ids, dict.fromkeys(itertools.combinations(range(6), 2), 1 / 15))
+        assert_law(draw(strategy, env, state, round).ids, dict.fromkeys(itertools.combinations(range(6), 2), 1 / 15))
 
 
 def test_all_tried_are_exploited_where_there_are_no_more():
     # The place after the last exploited does not exist.
     utilities, count = [5.0, 9.0, 0, 0, 0, 0], [1, 1, 0, 0, 0, 0]
-    strategy, state = mid_game([10] * 6, 4, utilities, count, count, 0.2)
-    selection = draw(strategy, state, 3, 500)
+    strategy, env, state = mid_game([10] * 6, 4, utilities, count, count, 0.2)
+    selection = draw(strategy, env, state, 3, 500)
     assert (np.sort(selection.ids[:, :2], axis=1) == [0, 1]).all() and (selection.ids[:, 2:] >= 2).all()
 
 
@@ -364,20 +349,20 @@ def test_clients_selected_often_are_left_out_and_fill_last():
     count = [11, 12, 13, 5, 5, 5, 5, 5, 5, 5]
     utilities = [99.0, 99.0, 99.0, *[5.0] * 7]
     for k, there in ((3, None), (7, None), (9, None), (3, jnp.arange(10) < 4)):
-        strategy, state = mid_game([10] * 10, k, utilities, [4] * 10, count, 0.3, preset="paper")
-        selection = draw(strategy, state, 9, 300, there)
+        strategy, env, state = mid_game([10] * 10, k, utilities, [4] * 10, count, 0.3, preset="paper")
+        selection = draw(strategy, env, state, 9, 300, there)
         assert selection.mask.all()
         old = (selection.ids < 3).sum(axis=1)
         assert (old == (2 if there is not None else max(k - 7, 0))).all()
     # At most three of ten, those selected most.
-    strategy, state = mid_game([10] * 10, 6, utilities, [4] * 10, [50, 60, 70, *[40] * 7], 0.3, preset="paper")
-    assert (draw(strategy, state, 9, 300).ids >= 3).all()
+    strategy, env, state = mid_game([10] * 10, 6, utilities, [4] * 10, [50, 60, 70, *[40] * 7], 0.3, preset="paper")
+    assert (draw(strategy, env, state, 9, 300).ids >= 3).all()
 
 
 @pytest.mark.parametrize("k", [1, 6])
 def test_extreme_cohort_sizes(k):
     losses = np.random.default_rng(0).uniform(0.1, 3, (12, 6))
-    ids, mask, states = play(oort(), [5, 8, 13, 9, 2, 4], k, losses, 20)
+    ids, mask, states, _ = play(oort(), [5, 8, 13, 9, 2, 4], k, losses, 20)
     assert mask.all() and (np.sort(ids, axis=2)[..., 1:] > np.sort(ids, axis=2)[..., :-1]).all()
     assert (states.count[:, -1].sum(axis=1) == 12 * k).all()
     # With K = 1 nobody is exploited before everybody was tried; then exploration ends.
@@ -387,21 +372,21 @@ def test_extreme_cohort_sizes(k):
 
 @pytest.mark.slow
 def test_fewer_available_than_selected_gives_all_of_them():
-    strategy, state = mid_game([10] * 7, 4, [3.0] * 4 + [0.0] * 3, [1] * 4 + [0] * 3, [1] * 4 + [0] * 3, 0.5)
+    strategy, env, state = mid_game([10] * 7, 4, [3.0] * 4 + [0.0] * 3, [1] * 4 + [0] * 3, [1] * 4 + [0] * 3, 0.5)
     for there in ([1, 5], [6], [0, 1, 2], []):
         available = jnp.isin(jnp.arange(7), jnp.array(there, jnp.int32))
-        selection = draw(strategy, state, 3, 50, available)
+        selection = draw(strategy, env, state, 3, 50, available)
         for ids, mask in zip(selection.ids, selection.mask):
             assert sorted(ids[mask]) == there and len(set(ids)) == 4
 
 
 def test_who_is_masked_or_did_not_answer_stays_unknown():
-    strategy, state = mid_game([10] * 5, 3, [0.0] * 5, [0] * 5, [0] * 5, 0.9)
-    selection = Selection(jnp.array([3, 1, 0]), None, jnp.array([True, False, True]))
-    ages = jnp.array([NEVER, 0, 0, 0, 0])
-    after = strategy.update(state, information(np.full(5, 2.0), ages), jnp.int32(4), selection, OUTCOME)
-    assert after.utilities.tolist() == [0, 0, 0, 20, 0]
-    assert after.count.tolist() == [0, 0, 0, 1, 0] and after.last.tolist() == [0, 0, 0, 5, 0]
+    strategy, env, state = mid_game([10] * 5, 3, [0.0] * 5, [0] * 5, [0] * 5, 0.9)
+    now, reported = known(env, np.full(5, 2.0), [NEVER, 0, 0, 0, 0], 4), jnp.array([True, False, True])
+    for mask in (reported, jnp.ones(3, bool)):  # client 1 is not selected, or its report is lost
+        after = strategy.update(state, now, Selection(jnp.array([3, 1, 0]), None, mask), outcome_of(reported))
+        assert after.utilities.tolist() == [0, 0, 0, 20, 0]
+        assert after.count.tolist() == [0, 0, 0, 1, 0] and after.last.tolist() == [0, 0, 0, 5, 0]
 
 
 def test_a_client_silent_at_the_start_has_the_median_duration():
@@ -413,7 +398,7 @@ def test_a_client_silent_at_the_start_has_the_median_duration():
 @pytest.mark.slow
 def test_losses_at_the_limits_do_not_break_it():
     losses = np.random.default_rng(1).choice([1e6, 0.0, 1.0], (20, 8))
-    ids, _, states = play(oort(), [40_000, 1, 5, 600, 3, 2, 9, 70], 3, losses, 20)
+    ids, _, states, _ = play(oort(), [40_000, 1, 5, 600, 3, 2, 9, 70], 3, losses, 20)
     for leaf in jax.tree.leaves(states):
         assert np.isfinite(leaf).all()
     assert all(len(set(row)) == 3 for row in ids.reshape(-1, 3).tolist())

@@ -9,22 +9,21 @@ import pytest
 from scipy import optimize, stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Outcome, Selection
-from fedjax_sel.strategies.osmd import osmd, projected
+from fedjax_sel.strategies.osmd import osmd, probabilities, projected
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, now_of, outcome_of
 
 DRAWS = 20_000
 
 
-def started(strategy, sizes, k, rounds):
-    sizes = jnp.asarray(sizes, jnp.int32)
-    return strategy.init(jax.random.key(9), Env(len(sizes), k, rounds, 4, 10, sizes, sizes / sizes.sum()))
+def started(strategy, env):
+    return hooks.started(strategy, now_of(env))
 
 
-def outcome(updates, finite, paths):
+def outcome(updates, reported, finite, paths):
     """Updates [K, 3] in two leaves."""
     tree = {"a": jnp.float32(updates[:, :1]), "b": jnp.float32(updates[:, 1:]).reshape(-1, 2, 1)}
-    path_lengths = None if paths is None else jnp.float32(paths)
-    return Outcome(tree, None, None, None, jnp.asarray(finite), path_lengths=path_lengths)
+    return outcome_of(reported, tree, finite, path_lengths=None if paths is None else jnp.float32(paths))
 
 
 def on_simplex(weights, floor):
@@ -78,19 +77,18 @@ def test_states_follow_the_twin(alpha, k, absent, paths):
     rng = np.random.default_rng(k)
     sizes = rng.integers(5, 50, n)
     scale = np.where(np.arange(n) < 2, 30.0, 1.0) * 20
-    strategy = osmd(alpha=alpha)
-    observe, select, update = map(jax.jit, (strategy.observe, strategy.select, strategy.update))
-    state, twin = started(strategy, sizes, k, rounds), Twin(sizes, k, alpha, rounds)
+    strategy, env = osmd(alpha=alpha), env_of(sizes, k, rounds)
+    select, update = map(jax.jit, (strategy.select, strategy.update))
+    state, twin = started(strategy, env), Twin(sizes, k, alpha, rounds)
     assert state.trust.shape == (twin.count,)
     repeated = lost = floors = 0
     for round in range(rounds):
         available = rng.random(n) >= absent
         available[rng.integers(n)] = True
         there = jnp.asarray(available) if absent else None
-        state = observe(state, None, jnp.int32(round), there)
-        law = twin.law(available)
-        np.testing.assert_allclose(state.law, law, rtol=1e-4)
-        selection = select(jax.random.key(round), state, None, jnp.int32(round), there)
+        now, law = now_of(env, None, round, there), twin.law(available)
+        np.testing.assert_allclose(probabilities(state, there), law, rtol=1e-4)
+        selection = select(jax.random.key(round), state, now)
         ids = selection.ids.tolist()
         total = sum(twin.p[i] for i in range(n) if available[i])
         for place, (client, mask, weight) in enumerate(zip(ids, selection.mask.tolist(), selection.weights.tolist())):
@@ -101,9 +99,9 @@ def test_states_follow_the_twin(alpha, k, absent, paths):
         lengths = rng.uniform(0.5, 2, k)
         arrives, finite = rng.random(k) > 0.2, rng.random(k) > 0.1
         updates[~finite] = np.nan
-        reports = Selection(selection.ids, selection.weights, selection.mask & arrives)
-        state = update(state, None, jnp.int32(round), reports, outcome(updates, finite, lengths if paths else None))
-        usable = np.asarray(reports.mask) & finite
+        reported = np.asarray(selection.mask) & arrives
+        state = update(state, now, selection, outcome(updates, reported, finite, lengths if paths else None))
+        usable = reported & finite
         norms = np.linalg.norm(updates, axis=1) / (lengths if paths else 1.0)
         twin.learn(ids, {ids[j]: norms[j] for j in range(k) if usable[j]}, law)
         np.testing.assert_allclose(state.trust, twin.theta, rtol=1e-3, atol=1e-6)
@@ -116,13 +114,12 @@ def test_states_follow_the_twin(alpha, k, absent, paths):
 @pytest.mark.parametrize("absent", [(), (1, 4)])
 def test_draws_are_independent_and_unbiased(absent):
     n, k, sizes = 6, 2, np.array([10, 40, 30, 15, 5, 20])
-    strategy = osmd()
-    state = started(strategy, sizes, k, 50)
+    strategy, env = osmd(), env_of(sizes, k, 50)
+    state = started(strategy, env)
     state = state._replace(experts=jnp.tile(jnp.float32([0.3, 0.1, 0.1, 0.2, 0.25, 0.05]), (len(state.trust), 1)))
     available = ~np.isin(np.arange(n), absent)
-    there = jnp.asarray(available) if absent else None
-    state = strategy.observe(state, None, 0, there)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, None, 0, there)))
+    now = now_of(env, None, 0, jnp.asarray(available) if absent else None)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     found = jax.device_get(select(jax.random.split(jax.random.key(0), DRAWS)))
     law = np.where(available, [0.3, 0.1, 0.1, 0.2, 0.25, 0.05], 0)
     law /= law.sum()
@@ -130,7 +127,7 @@ def test_draws_are_independent_and_unbiased(absent):
     counts = np.bincount(found.ids[:, 0] * n + found.ids[:, 1], minlength=n * n)
     assert counts[expected == 0].sum() == 0
     assert stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > 1e-4
-    np.testing.assert_allclose(strategy.inclusion(state, None, 0, there), k * law, rtol=1e-5)
+    np.testing.assert_allclose(strategy.inclusion(state, now), k * law, rtol=1e-5)
     weights = np.zeros(n)
     np.add.at(weights, found.ids, np.where(found.mask, found.weights, 0))
     shares = np.where(available, sizes, 0) / sizes[available].sum()
@@ -139,8 +136,8 @@ def test_draws_are_independent_and_unbiased(absent):
 
 def test_without_available_clients_no_client_is_drawn():
     strategy = osmd()
-    state = strategy.observe(started(strategy, [5, 9, 7], 2, 10), None, 0, jnp.zeros(3, bool))
-    selection = strategy.select(jax.random.key(0), state, None, 0, jnp.zeros(3, bool))
+    env = env_of([5, 9, 7], 2)
+    selection = strategy.select(jax.random.key(0), started(strategy, env), now_of(env, None, 0, jnp.zeros(3, bool)))
     assert not selection.mask.any() and not selection.weights.any()
 
 
@@ -157,15 +154,15 @@ def test_projection(floor, spread):
 def test_probabilities_grow_with_share_and_gradient():
     """Two clients with equal gradients and shares 3 to 1, and one with a gradient of ten times the length."""
     sizes, k, rounds = [30, 10, 10], 2, 400
-    strategy = osmd()
-    observe, select, update = map(jax.jit, (strategy.observe, strategy.select, strategy.update))
-    state = started(strategy, sizes, k, rounds)
+    strategy, env = osmd(), env_of(sizes, k, rounds)
+    select, update = map(jax.jit, (strategy.select, strategy.update))
+    state = started(strategy, env)
     for round in range(rounds):
-        state = observe(state, None, round, None)
-        selection = select(jax.random.key(round), state, None, round, None)
+        now = now_of(env, None, round)
+        selection = select(jax.random.key(round), state, now)
         updates = np.array([1.0, 1.0, 10.0])[selection.ids][:, None] * np.ones(3)
-        state = update(state, None, round, selection, outcome(updates, np.ones(k, bool), np.ones(k)))
-    law = np.asarray(state.law)
+        state = update(state, now, selection, outcome(updates, selection.mask, np.ones(k, bool), np.ones(k)))
+    law = np.asarray(probabilities(state, None))
     assert law[2] > law[0] > law[1] and law[2] > 0.5
 
 

@@ -9,19 +9,15 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import CANDIDATES, NEVER, SELECTED, Env, Fact, Information
+from fedjax_sel.strategies.base import CANDIDATES, NEVER, SELECTED
 from fedjax_sel.strategies.pow_d import pow_d
+from tests.strategies.hooks import env_of, info_of, now_of
 
 ANSWERED = ["pow-d", "cpow-d", "train-first"]  # whose candidates are asked
 
 
-def environment(sizes, k):
-    sizes = jnp.asarray(sizes)
-    return Env(len(sizes), k, 10, 2, 1, sizes, sizes / sizes.sum())
-
-
 def table(strategy, values, ages):
-    return Information("pow_d", {strategy.requests[0].kind: Fact(jnp.float32(values), jnp.asarray(ages, jnp.int32))})
+    return info_of("pow_d", **{strategy.requests[0].kind: (values, ages)})
 
 
 def law_of_sets(weights, d):
@@ -53,17 +49,16 @@ def answered_rounds(variant, n, k, d, available=None, games=200, rounds=3, **par
     losses = np.random.default_rng(n).permuted(np.tile(np.arange(n), (games, rounds, 1)), axis=2).astype(np.float32)
 
     def game(key, losses):
-        state = strategy.init(key, environment(sizes, k))
-        info, history = table(strategy, np.zeros(n), np.full(n, NEVER)), []
+        env, info, history = env_of(sizes, k), table(strategy, np.zeros(n), np.full(n, NEVER)), []
         for round in range(rounds):
             key_candidates, key_select = jax.random.split(jax.random.fold_in(key, round))
-            named = strategy.candidates(key_candidates, state, info, round, available)
+            named = strategy.candidates(key_candidates, (), now_of(env, info, round, available))
             asked = jnp.zeros(n, bool).at[named].set(True)
             if available is not None:
                 asked &= available
             value, age = getattr(info, strategy.requests[0].kind)
             info = table(strategy, jnp.where(asked, losses[round], value), jnp.where(asked, 0, age))
-            history.append((named, strategy.select(key_select, state, info, round, available)))
+            history.append((named, strategy.select(key_select, (), now_of(env, info, round, available))))
             age = getattr(info, strategy.requests[0].kind).age
             info = table(strategy, getattr(info, strategy.requests[0].kind).value, jnp.minimum(age + 1, NEVER))
         return history
@@ -111,31 +106,31 @@ def test_unavailable_candidates_are_never_chosen(variant, there):
 
 def test_an_answer_of_somebody_who_left_does_not_count():
     strategy = pow_d()
-    state = strategy.init(jax.random.key(0), environment(np.full(5, 5), 2))
-    info = table(strategy, np.arange(5), np.zeros(5))
-    selection = strategy.select(jax.random.key(0), state, info, 0, jnp.array([True, True, True, False, False]))
+    available = jnp.array([True, True, True, False, False])
+    now = now_of(env_of([5] * 5, 2), table(strategy, np.arange(5), np.zeros(5)), 0, available)
+    selection = strategy.select(jax.random.key(0), (), now)
     assert selection.ids.tolist() == [2, 1] and selection.mask.all()
 
 
 @pytest.mark.parametrize("available", [None, np.array([True, False, True, True, True])])
 def test_candidates_are_drawn_by_importance_without_replacement(available):
     strategy, sizes = pow_d(num_candidates=3), np.array([10, 40, 30, 15, 5])
-    state = strategy.init(jax.random.key(0), environment(sizes, 2))
     info = table(strategy, np.zeros(5), np.full(5, NEVER))
-    there = None if available is None else jnp.asarray(available)
-    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, state, info, 0, there)))
+    now = now_of(env_of(sizes, 2), info, 0, None if available is None else jnp.asarray(available))
+    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, (), now)))
     rows = np.asarray(draw(jax.random.split(jax.random.key(1), 20_000)))
     assert_law(rows, law_of_sets(sizes if available is None else sizes * available, 3))
 
 
 def test_as_many_candidates_as_places_is_weighted_random_selection():
     strategy, sizes = pow_d(num_candidates=2), np.array([10, 40, 30, 15, 5])
-    state = strategy.init(jax.random.key(0), environment(sizes, 2))
+    env = env_of(sizes, 2)
 
     def cohort(key):
-        named = strategy.candidates(key, state, None, 0, None)
+        named = strategy.candidates(key, (), now_of(env))
         age = jnp.full(5, 3).at[named].set(0)
-        return strategy.select(jax.random.fold_in(key, 1), state, table(strategy, np.arange(5), age), 0, None).ids
+        now = now_of(env, table(strategy, np.arange(5), age))
+        return strategy.select(jax.random.fold_in(key, 1), (), now).ids
 
     rows = np.asarray(jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(2), 20_000)))
     assert_law(rows, law_of_sets(sizes, 2))
@@ -144,11 +139,13 @@ def test_as_many_candidates_as_places_is_weighted_random_selection():
 @pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
 def test_all_as_candidates_is_the_largest_losses(variant):
     strategy = pow_d(variant=variant, num_candidates=8)
-    state = strategy.init(jax.random.key(0), environment(np.full(8, 5), 3))
-    assert state.num_candidates.value == 8
+    env = env_of([5] * 8, 3)
     losses = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
-    select = jax.jit(jax.vmap(lambda key, row: strategy.select(key, state, table(strategy, row, np.zeros(8)), 0, None)))
-    ids = np.asarray(select(jax.random.split(jax.random.key(0), 200), losses).ids)
+
+    def select(key, row):
+        return strategy.select(key, (), now_of(env, table(strategy, row, np.zeros(8)))).ids
+
+    ids = np.asarray(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(0), 200), losses))
     np.testing.assert_array_equal(ids, np.argsort(-losses, axis=1)[:, :3])
 
 
@@ -157,9 +154,8 @@ def test_reported_losses_follow_the_law_of_the_candidates():
     sizes, k, d = np.array([10, 40, 30, 15, 5, 20]), 2, 4
     values, ages = np.array([0.3, 2.0, 0.1, 9.0, 0.7, 1.0]), np.array([0, 4, 1, NEVER, 7, 2])
     strategy = pow_d(variant="rpow-d", num_candidates=d)
-    state = strategy.init(jax.random.key(0), environment(sizes, k))
-    info = table(strategy, np.where(ages == NEVER, 0.0, values), ages)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 5, None)))
+    now = now_of(env_of(sizes, k), table(strategy, np.where(ages == NEVER, 0.0, values), ages), 5)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now)))
     selection = select(jax.random.split(jax.random.key(3), 20_000))
     law = dict.fromkeys(itertools.combinations(range(6), k), 0.0)
     for named, probability in law_of_sets(sizes, d).items():
@@ -176,11 +172,10 @@ def test_reported_losses_over_several_rounds(n, k):
     reports = np.random.default_rng(n).uniform(0, 5, size=(games, rounds, n)).astype(np.float32)
 
     def game(key, reports):
-        state = strategy.init(key, environment(np.full(n, 5), k))
-
         def step(carry, round):
             value, age = carry
-            selection = strategy.select(jax.random.fold_in(key, round), state, table(strategy, value, age), round, None)
+            now = now_of(env_of([5] * n, k), table(strategy, value, age), round)
+            selection = strategy.select(jax.random.fold_in(key, round), (), now)
             value = value.at[selection.ids].set(reports[round, selection.ids])
             return (value, jnp.minimum(age.at[selection.ids].set(0) + 1, NEVER)), selection.ids
 
@@ -200,20 +195,18 @@ def test_reported_losses_over_several_rounds(n, k):
 @pytest.mark.parametrize("there", [(1, 4, 5), (3,), ()])
 def test_unavailable_clients_do_not_report(there):
     strategy = pow_d(variant="rpow-d", num_candidates=4)
-    state = strategy.init(jax.random.key(0), environment(np.full(6, 5), 2))
     info = table(strategy, np.arange(6), [0, 0, NEVER, NEVER, 0, 0])
-    available = jnp.isin(jnp.arange(6), jnp.array(there, jnp.int32))
+    now = now_of(env_of([5] * 6, 2), info, 0, jnp.isin(jnp.arange(6), jnp.array(there, jnp.int32)))
     for seed in range(30):
-        selection = strategy.select(jax.random.key(seed), state, info, 0, available)
+        selection = strategy.select(jax.random.key(seed), (), now)
         assert selection.ids[selection.mask].tolist() == sorted(there, reverse=True)[:2]
 
 
 @pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
 def test_equal_losses_are_ties_at_random(variant):
     strategy = pow_d(variant=variant, num_candidates=6)
-    state = strategy.init(jax.random.key(0), environment(np.full(6, 5), 2))
-    info = table(strategy, np.ones(6), np.full(6, 0))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, 0, None).ids))
+    now = now_of(env_of([5] * 6, 2), table(strategy, np.ones(6), 0))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now).ids))
     pairs = {pair: 1 / 15 for pair in itertools.combinations(range(6), 2)}
     assert_law(np.asarray(select(jax.random.split(jax.random.key(5), 20_000))), pairs)
 
@@ -223,8 +216,8 @@ def test_equal_losses_are_ties_at_random(variant):
     ("train-first", 100, 20, 20), ("train-first", 8, 3, 8),
 ])  # fmt: skip
 def test_the_usual_number_of_candidates(variant, n, k, expected):
-    state = pow_d(variant=variant).init(jax.random.key(0), environment(np.full(n, 5), k))
-    assert state.num_candidates.value == expected
+    candidates = pow_d(variant=variant).candidates
+    assert jax.eval_shape(candidates, jax.random.key(0), (), now_of(env_of([5] * n, k))).shape == (expected,)
 
 
 @pytest.mark.parametrize("variant,kind,who,options", [
@@ -249,7 +242,9 @@ def test_bad_parameters_are_refused():
         pow_d(num_candidates=0)
     with pytest.raises(UserError, match=r"pow_d: batch_size=0 is below 1"):
         pow_d(variant="cpow-d", batch_size=0)
-    with pytest.raises(UserError, match=r"pow_d: num_candidates=3 is below the cohort size 4"):
-        pow_d(num_candidates=3).init(jax.random.key(0), environment(np.full(9, 5), 4))
-    with pytest.raises(UserError, match=r"pow_d: num_candidates=1000 exceeds the 9 clients; give at most 9"):
-        pow_d(num_candidates=1000).init(jax.random.key(0), environment(np.full(9, 5), 4))
+    for variant in ("pow-d", "rpow-d"):
+        for count, problem in ((3, "is below the cohort size 4"), (1000, "exceeds the 9 clients; give at most 9")):
+            strategy = pow_d(variant=variant, num_candidates=count)
+            now = now_of(env_of([5] * 9, 4), table(strategy, np.zeros(9), 0))
+            with pytest.raises(UserError, match=f"pow_d: num_candidates={count} {problem}"):
+                (strategy.candidates or strategy.select)(jax.random.key(0), (), now)

@@ -9,17 +9,15 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import strategies
-from fedjax_sel.strategies.base import Env, Information
+from tests.strategies.hooks import env_of, now_of
 
 SIZES = np.array([10, 40, 30, 15, 5])
 
 
 def cohorts(variant, k=2, count=20_000, available=None, n=5):
     strategy = strategies.make("random", variant=variant)
-    sizes = jnp.asarray(np.resize(SIZES, n))
-    state = strategy.init(jax.random.key(0), Env(n, k, 10, 2, 1, sizes, sizes / sizes.sum()))
-    info = Information("random", {})
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(0), available)))
+    now = now_of(env_of(np.resize(SIZES, n), k), None, 0, available)
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now)))
     return strategy, jax.device_get(select(jax.random.split(jax.random.key(1), count)))
 
 
@@ -71,8 +69,7 @@ def test_sampling_by_size_without_replacement(k, expected):
     np.testing.assert_allclose(weights / len(selection.ids), shares, atol=0.01)
     np.testing.assert_allclose(selection.weights, (shares / expected)[selection.ids], rtol=1e-5)
     np.testing.assert_allclose(selection.weights.sum(axis=1), 1.0, rtol=1e-5)
-    state = strategy.init(jax.random.key(0), Env(5, k, 10, 2, 1, jnp.asarray(SIZES), jnp.float32(shares)))
-    np.testing.assert_allclose(strategy.inclusion(state, None, 0, None), expected, rtol=1e-5)
+    np.testing.assert_allclose(strategy.inclusion((), now_of(env_of(SIZES, k))), expected, rtol=1e-5)
 
 
 def test_pairs_of_sampling_by_size():

@@ -1,7 +1,5 @@
 """Strategies whose cohort size is random: places, weights, bill, clock, Selector, and the kit."""
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +9,7 @@ import fedjax_sel
 from fedjax_sel import UserError, testing
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import selection_cost
-from fedjax_sel.strategies.base import Static, Strategy, independent_selection, keep_state
+from fedjax_sel.strategies.base import Strategy, independent_selection
 from tests.selector.recording import Recording
 
 N, K, PLACES, T = 12, 2, 8, 12
@@ -21,30 +19,21 @@ SMALL = {
 }  # fmt: skip
 
 
-class State(NamedTuple):
-    probability: jax.Array  # K / N
-    importance: jax.Array  # [N]
-    num_places: Static
-
-
-def bernoulli(factor=1.0, max_selected=sampling.independent_places, update=keep_state):
+def bernoulli(factor=1.0, max_selected=sampling.independent_places, **hooks):
     """Every available client is in the cohort with probability K / N; `factor` spoils the weights."""
 
-    def init(key, env):
-        places = Static(max_selected(env.num_clients, env.num_selected))
-        return State(jnp.float32(env.num_selected / env.num_clients), env.importance, places)
+    def inclusion(state, now):
+        n, k = now.env.num_clients, now.env.num_selected
+        probabilities = jnp.full((n,), k / n, jnp.float32)
+        return probabilities if now.available is None else jnp.where(now.available, probabilities, 0.0)
 
-    def inclusion(state, info, round, available):
-        probabilities = jnp.full(state.importance.shape, state.probability)
-        return probabilities if available is None else jnp.where(available, probabilities, 0.0)
-
-    def select(key, state, info, round, available):
-        probabilities = inclusion(state, info, round, available)
-        drawn = independent_selection(key, probabilities, state.importance, state.num_places.value, available)
+    def select(key, state, now):
+        places = max_selected(now.env.num_clients, now.env.num_selected)
+        drawn = independent_selection(key, inclusion(state, now), now.env.importance, places, now.available)
         assert drawn.weights is not None
         return drawn._replace(weights=factor * drawn.weights)
 
-    return Strategy("bernoulli", init, select, inclusion=inclusion, max_selected=max_selected, update=update)
+    return Strategy("bernoulli", select, inclusion=inclusion, max_selected=max_selected, **hooks)
 
 
 def run(strategy=None, **settings):
@@ -77,11 +66,11 @@ def test_the_clock_waits_for_all_selected_clients():
 def test_the_outcome_has_places():
     shapes = []
 
-    def update(state, info, round, reports, outcome):
-        shapes.append((reports.ids.shape, outcome.losses_after.shape, jax.tree.leaves(outcome.updates)[0].shape[:1]))
-        return state._replace(probability=state.probability + 0.0 * outcome.losses_after.sum())
+    def update(state, now, selection, outcome):
+        shapes.append((selection.ids.shape, outcome.losses_after.shape, jax.tree.leaves(outcome.updates)[0].shape[:1]))
+        return state + outcome.losses_after.sum()
 
-    strategy = bernoulli(update=update)
+    strategy = bernoulli(init=lambda key, now: jnp.float32(0), update=update)
     run(strategy)
     selection_cost.selection_seconds(fedjax_sel.Experiment.of(**SMALL, algo=strategy), budget_seconds=1e-3)
     assert set(shapes) == {((PLACES,),) * 3}

@@ -11,8 +11,10 @@ import pytest
 from fedjax_sel import strategies
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.base import NEVER, Env, Fact, Information, Outcome, Selection
+from fedjax_sel.strategies.base import NEVER, Selection
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
 N, K, SILENT = 8, 3, 5
 RNG = np.random.default_rng(3)
@@ -23,18 +25,13 @@ AGE = np.where(np.arange(N) == SILENT, NEVER, 0).astype(np.int32)
 
 def started(name, kind, table, **parameters):
     strategy = strategies.make(name, **parameters)
-    sizes = jnp.full(N, 10, jnp.int32)
-    state = strategy.init(jax.random.key(9), Env(N, K, 10, 4, 100, sizes, sizes / sizes.sum()))
-    info = Information(strategy.name, {kind: Fact(jnp.asarray(table), jnp.asarray(AGE))})
-    with enable_x64(True):
-        state = strategy.prepare(state, info)
-    narrow = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.float64 else leaf, state)
-    return strategy, narrow, info
+    now = now_of(env_of([10] * N, K), info_of(strategy.name, **{kind: (table, AGE)}))
+    return strategy, hooks.started(strategy, now, 9), now._replace(round=jnp.int32(1))
 
 
-def often(strategy, state, info, count=4000):
+def often(strategy, state, now, count=4000):
     """How often each client is in a cohort."""
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, info, jnp.int32(1), None).ids))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now).ids))
     ids = np.asarray(select(jax.random.split(jax.random.key(0), count)))
     return np.bincount(ids.ravel(), minlength=N) / count
 
@@ -42,30 +39,29 @@ def often(strategy, state, info, count=4000):
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", [None, N])
 def test_fl_dp3s_takes_them_for_nobody_special(pool):
-    strategy, state, info = started("fl_dp3s", "profile", PROFILES, pool=pool)
+    strategy, state, now = started("fl_dp3s", "profile", PROFILES, pool=pool)
     others = np.arange(N) != SILENT
     if pool is None:
         with enable_x64(True):
             expected = similarity_of_profiles(jnp.float64(PROFILES[others]))
         np.testing.assert_allclose(state.similarity[others][:, others], expected, rtol=1e-5, atol=1e-6)
-    found = often(strategy, state, info)
+    found = often(strategy, state, now)
     assert 0 < found[SILENT] < found[others].min()  # zeros, far from all, would be in nearly every cohort
 
 
 @pytest.mark.slow
 def test_divfl_lets_them_represent_nobody_else():
-    strategy, state, info = started("divfl", "gradient", PROFILES)
+    strategy, state, now = started("divfl", "gradient", PROFILES)
     others = np.arange(N) != SILENT
     largest = state.distances[others][:, others].max()
     np.testing.assert_array_equal(state.distances[SILENT, others], largest)
     assert state.distances[SILENT, SILENT] == 0
-    found = often(strategy, state, info, 200)
+    found = often(strategy, state, now, 200)
     assert found[SILENT] == 1.0  # nobody stands for it, so that it is tried
     assert (found[others] == 1.0).sum() == K - 1  # beside those who represent the others
     # Members that report say nothing of who is still silent, nor does a silent member without a gradient.
     ids = jnp.int32([0, SILENT, 2])
-    outcome = Outcome(*[None] * len(Outcome._fields))
-    after = strategy.update(state, info, jnp.int32(1), Selection(ids, None, jnp.ones(K, bool)), outcome)
+    after = strategy.update(state, now, Selection(ids, None, jnp.ones(K, bool)), outcome_of([True] * K))
     np.testing.assert_array_equal(after.distances[SILENT], state.distances[SILENT])
     np.testing.assert_allclose(after.distances, state.distances, rtol=1e-5, atol=1e-5)
 
@@ -74,13 +70,12 @@ def test_divfl_lets_them_represent_nobody_else():
 def test_divfl_tries_the_silent_where_nobody_answered_at_first(monkeypatch):
     """At no distance from anybody they would stand for everybody, and be selected first for ever."""
     monkeypatch.setitem(globals(), "AGE", np.full(N, NEVER, np.int32))
-    strategy, state, _ = started("divfl", "gradient", np.zeros((N, 4), np.float32))
+    strategy, state, now = started("divfl", "gradient", np.zeros((N, 4), np.float32))
     members = jnp.int32([0, 1, 2])
     age = np.full(N, NEVER, np.int32)
     age[members] = 0
-    info = Information("divfl", {"gradient": Fact(jnp.float32(PROFILES), jnp.asarray(age))})
-    outcome = Outcome(*[None] * len(Outcome._fields))
-    after = strategy.update(state, info, jnp.int32(0), Selection(members, None, jnp.ones(3, bool)), outcome).distances
+    now = now_of(now.env, info_of("divfl", gradient=(PROFILES, age)))
+    after = strategy.update(state, now, Selection(members, None, jnp.ones(3, bool)), outcome_of([True] * 3)).distances
     largest = after[members][:, members].max()
     assert largest > 0
     np.testing.assert_array_equal(after[3:, :3], largest)

@@ -11,25 +11,20 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information
+from fedjax_sel.strategies.base import ALL, NEVER
 from fedjax_sel.strategies.tifl import losses_of_tiers, tiers_of, tifl
+from tests.strategies import hooks
+from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
 DRAWS = 20_000
 
 
-def information(seconds, losses, seconds_age=None):
-    n = len(seconds)
-    fresh = jnp.zeros(n, jnp.int32)
-    ages = fresh if seconds_age is None else jnp.asarray(seconds_age, jnp.int32)
-    return Information(
-        "tifl", {"seconds": Fact(jnp.float32(seconds), ages), "loss": Fact(jnp.asarray(losses, jnp.float32), fresh)}
-    )
+def known(sizes, k, rounds=20, round=0, available=None, **tables):
+    return now_of(env_of(sizes, k, rounds), info_of("tifl", **tables), round, available)
 
 
 def started(strategy, seconds, sizes, k, rounds=20, seed=9):
-    sizes = jnp.asarray(sizes, jnp.int32)
-    state = strategy.init(jax.random.key(seed), Env(len(seconds), k, rounds, 4, 10, sizes, sizes / sizes.sum()))
-    return strategy.prepare(state, information(seconds, np.zeros(len(seconds))))
+    return hooks.started(strategy, known(sizes, k, rounds, seconds=seconds, loss=np.zeros(len(seconds))), seed)
 
 
 class Twin:
@@ -85,14 +80,15 @@ def test_states_follow_the_twin(num_tiers, interval, credits):
         assert np.asarray(state.tiers).tolist() == [twin.tier[i] for i in range(n)]
         for round in range(rounds):
             losses = rng.uniform(0.5, 2, n).astype(np.float32)
-            info, before = information(seconds, losses), list(twin.probabilities)
-            state = observe(state, info, jnp.int32(round), None)
+            now = known(sizes, k, rounds, round, seconds=seconds, loss=losses)
+            before = list(twin.probabilities)
+            state = observe(state, now)
             twin.open(round, losses)
             changes += before != twin.probabilities
             np.testing.assert_allclose(state.probabilities, twin.probabilities, rtol=1e-6)
-            selection = select(jax.random.key(100 * game + round), state, info, jnp.int32(round), None)
+            selection = select(jax.random.key(100 * game + round), state, now)
             assert selection.mask.all() and len(set(selection.ids.tolist())) == k
-            state = update(state, info, jnp.int32(round), selection, None)
+            state = update(state, now, selection, outcome_of(selection.mask))
             twin.close(selection.ids)
             assert state.credits.tolist() == twin.credits
     assert changes > 4
@@ -129,8 +125,8 @@ def test_cohorts_have_the_enumerated_law(k, absent):
     state = started(strategy, seconds, np.full(9, 5), k)
     assert state.tiers.tolist() == tier_of
     available = ~np.isin(np.arange(9), absent)
-    there = jnp.asarray(available) if absent else None
-    select = jax.jit(jax.vmap(lambda key, state: strategy.select(key, state, None, 3, there), (0, None)))
+    now = known(np.full(9, 5), k, round=3, available=jnp.asarray(available) if absent else None)
+    select = jax.jit(jax.vmap(lambda key, state: strategy.select(key, state, now), (0, None)))
     for credits in ([3, 1, 2], [0, 1, 2]):
         state = state._replace(probabilities=jnp.float32(probabilities), credits=jnp.int32(credits))
         found = select(jax.random.split(jax.random.key(0), DRAWS), state)
@@ -148,19 +144,19 @@ def test_a_tier_without_clients_costs_the_next_one():
     strategy = tifl(num_tiers=3, credits=2)
     state = started(strategy, np.arange(6.0), np.full(6, 5), 2)
     state = state._replace(probabilities=jnp.float32([0, 1, 0]))
-    available = jnp.array([True, True, False, False, True, True])
-    selection = strategy.select(jax.random.key(0), state, None, 0, available)
+    now = known(np.full(6, 5), 2, available=jnp.array([True, True, False, False, True, True]))
+    selection = strategy.select(jax.random.key(0), state, now)
     assert sorted(selection.ids.tolist()) == [0, 1]
-    after = strategy.update(state, None, 0, selection, None)
+    after = strategy.update(state, now, selection, outcome_of(selection.mask))
     assert after.credits.tolist() == [1, 2, 2] and after.current == 0
 
 
 def test_absent_clients_count_with_their_last_loss():
     strategy = tifl(num_tiers=2, interval=5)
-    state = started(strategy, np.arange(4.0), [10, 30, 20, 20], 1)
-    ages = jnp.int32([0, 5, NEVER, 0])
-    info = Information("tifl", {"seconds": None, "loss": Fact(jnp.float32([1.0, 2.0, 9.0, 3.0]), ages)})
-    state = strategy.observe(state, info, jnp.int32(5), None)
+    sizes = [10, 30, 20, 20]
+    state = started(strategy, np.arange(4.0), sizes, 1)
+    losses = [1.0, 2.0, 9.0, 3.0], [0, 5, NEVER, 0]
+    state = strategy.observe(state, known(sizes, 1, round=5, loss=losses))
     np.testing.assert_allclose(state.losses, [(10 * 1 + 30 * 2) / 40, 3.0])
 
 
@@ -191,9 +187,10 @@ def test_tiers_have_equal_sizes_and_random_ties():
 def test_fixed_policies_keep_their_probabilities(policy, expected):
     strategy = tifl(policy=policy)
     assert [request.kind for request in strategy.requests] == ["seconds"]
-    state = started(strategy, np.arange(10.0), np.full(10, 5), 2)
+    sizes = np.full(10, 5)
+    state, now = started(strategy, np.arange(10.0), sizes, 2), known(sizes, 2)
     np.testing.assert_allclose(state.probabilities, expected, rtol=1e-6)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, None, 0, None).ids))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now).ids))
     ids = np.asarray(select(jax.random.split(jax.random.key(1), 2000)))
     assert (ids // 2 == ids[:, :1] // 2).all()
     np.testing.assert_allclose(np.bincount(ids[:, 0] // 2, minlength=5) / 2000, expected, atol=0.05)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError
 from fedjax_sel.cli import command_line
 from studies import __main__ as studies
 
@@ -37,8 +36,3 @@ def test_help_needs_no_jax(arguments):
         "assert not {'jax', 'numpy', 'matplotlib'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY, stdout=subprocess.DEVNULL)
-
-
-def test_package_points_to_the_studies():
-    with pytest.raises(UserError, match="run python -m studies reproduce"):
-        fedjax_sel.run_reproduction("fedgp/fig1")

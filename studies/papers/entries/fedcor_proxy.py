@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import statistics
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reporting.plots import COLORS
 from fedjax_sel.strategies.fedcor import look_up
 from studies.papers import state, tables, verdicts
@@ -168,7 +169,8 @@ def _judge_cohorts(results: Results, scale: Scale) -> Page:
     rows: list[Row] = []
     for cell, result in results.items():
         kept = state.after(result)
-        found = [_of_seed(*one) for one in zip(kept[EMBEDDINGS], kept[IMPORTANCE], result.cohorts[:, -1])]
+        shares = [one.sizes / one.sizes.sum() for one in pose(result.config).partitions]
+        found = [_of_seed(*one) for one in zip(kept[EMBEDDINGS], shares, result.cohorts[:, -1])]
         values = {name: np.array([getattr(one, name) for one in found]) for name in Cohorts._fields}
         k, count = result.cohorts.shape[2], kept[EMBEDDINGS].shape[2]
         rows += [
@@ -209,7 +211,7 @@ def _number_row(
     return Row(column, what, paper, words, len(values), "", verdict)
 
 
-EMBEDDINGS, IMPORTANCE = ".strategy.embeddings", ".strategy.importance"  # [seeds, d, N], [seeds, N]
+EMBEDDINGS = ".strategy.embeddings"  # path in the final state, [seeds, d, N]
 NUMBERS = look_up("fedcor", "paper", "fmnist")
 UNCORRELATED, OVERLAP = 0.1, 0.5
 COHORTS = (
@@ -227,5 +229,5 @@ _RUNS = {
 
 ENTRIES = (
     Entry("fedcor/appendix_b", RULE, {}, _judge, "half a minute"),
-    Entry("fedcor/appendix_b2", COHORTS, _RUNS, _judge_cohorts, "2 minutes", state.keeping(EMBEDDINGS, IMPORTANCE)),
+    Entry("fedcor/appendix_b2", COHORTS, _RUNS, _judge_cohorts, "2 minutes", state.keeping(EMBEDDINGS)),
 )

@@ -20,7 +20,7 @@ from fedjax_sel.papers import preset
 from fedjax_sel.runs import run_files
 from fedjax_sel.simulation import keys
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Strategy
+from fedjax_sel.strategies.base import Env, Fact, Information, Now, Strategy
 from studies.papers import normality, state, tables, verdicts
 from studies.papers.entries.fl_dp3s import LEADERS, PAPER_SEEDS, SKEWNESSES
 from studies.papers.entry import Cell, Entry, Measure, Results, Scale
@@ -102,19 +102,19 @@ def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, roun
     counts = (len(profiles), config.selection.num_selected, rounds, problem.dataset.num_classes)
     env = Env(*counts, problem.model.num_params, sizes, sizes / sizes.sum())
     facts = {"profile": Fact(jnp.asarray(profiles), jnp.zeros((len(profiles),), jnp.int32))}
-    info = Information(algo, facts if strategy.requests else {})
-    ready = protocol.prepare(strategy, strategy.init(keys.of_round(stream, jnp.int32(keys.START)), env), info)
-    return np.asarray(select(stream, ready, info, jnp.arange(rounds, dtype=jnp.int32)))
+    now = Now(env, Information(algo, facts if strategy.requests else {}), jnp.int32(0), None)
+    state = protocol.initial_state(strategy, keys.of_round(stream, jnp.int32(keys.START)), now)
+    return np.asarray(select(stream, state, now, jnp.arange(rounds, dtype=jnp.int32)))
 
 
 @functools.cache
-def _strategy(algo: str) -> tuple[Strategy, Callable[[jax.Array, Any, Information, jax.Array], jax.Array]]:
+def _strategy(algo: str) -> tuple[Strategy, Callable[[jax.Array, Any, Now, jax.Array], jax.Array]]:
     """Return a strategy, and its compiled selection over several rounds."""
     strategy = strategies.make(algo)
 
     @jax.jit
-    def select(stream: jax.Array, ready: Any, info: Information, rounds: jax.Array) -> jax.Array:
-        return lax.map(lambda t: strategy.select(keys.of_round(stream, t), ready, info, t, None).ids, rounds)
+    def select(stream: jax.Array, state: Any, now: Now, rounds: jax.Array) -> jax.Array:
+        return lax.map(lambda t: strategy.select(keys.of_round(stream, t), state, now._replace(round=t)).ids, rounds)
 
     return strategy, select
 

@@ -1,14 +1,11 @@
 """The same tuning for every strategy."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env
-from fedjax_sel.testing.bench import MODEL, OUTPUT_LAYER
+from fedjax_sel.strategies import contract
 from studies.leaderboard import grids, tuning, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.series import Setting as Held
@@ -31,9 +28,7 @@ def test_every_draw_is_a_strategy_and_always_the_same():
             strategy = strategies.make(algo, **one)
             for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
                 selected = SETTINGS[name].config.selection.num_selected
-                sizes = jnp.full(100, 600), jnp.full(100, 0.01)
-                env = Env(100, selected, 150, 10, 1000, *sizes, params=MODEL, output_layer=OUTPUT_LAYER)
-                jax.eval_shape(strategy.init, jax.random.key(0), env)
+                contract.traced(strategy, 100, selected, 150, everyone_available=True)
             assert set(one) <= set(strategies.parameters(algo))
     assert tuning.arguments("fedgp", 1) != tuning.arguments("fedcor", 1)
     assert tuning.arguments("fedgp", tuning.USUAL) == {}

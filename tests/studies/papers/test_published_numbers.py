@@ -17,7 +17,7 @@ import pytest
 
 from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies.base import Env
+from tests.strategies.hooks import env_of, now_of
 
 divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
     importlib.import_module(f"fedjax_sel.strategies.{name}") for name in ("divfl", "fedcor", "fl_dp3s", "gpfl", "oort")
@@ -184,12 +184,11 @@ def test_the_defaults_of_every_strategy():
 @pytest.mark.parametrize("k,d", [(5, 10), (10, 20)])
 def test_the_candidates_of_power_of_choice(k, d):
     """d = 2NC with the share C, FedCor C.1; d = 10 that train, PBFL's script/test.sh."""
-    sizes = jnp.ones(100, jnp.int32)
-    env = Env(100, k, 10, 2, 1, sizes, sizes / 100)
-    state = strategies.make("pow_d").init(jax.random.key(0), env)
-    assert state.num_candidates.value == d
-    state = strategies.make("pow_d", variant="train-first").init(jax.random.key(0), env)
-    assert state.num_candidates.value == 10
+    now = now_of(env_of([1] * 100, k))
+    named = strategies.make("pow_d").candidates(jax.random.key(0), (), now)
+    assert named.shape == (d,)
+    named = strategies.make("pow_d", variant="train-first").candidates(jax.random.key(0), (), now)
+    assert named.shape == (10,)
 
 
 # of the code and of the paper, Lai et al. 2021: Sec. 4.3 and 4.4, Alg. 1

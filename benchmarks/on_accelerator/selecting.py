@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
-from accelerator.child import each
-from accelerator.children import Child
-from accelerator.day import Case, Part, alone
 from fedjax_sel.strategies.fedcor import look_up
+from on_accelerator.child import each
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Part, alone
 
 SECONDS = 1.0  # of timed calls per case
 _ON_CPU = {"JAX_PLATFORMS": "cpu", "JAX_ENABLE_X64": "true"}  # a run's initial decomposition uses the CPU, float64
@@ -20,7 +20,7 @@ def part(small: bool) -> Part:
         name: str, cases: list[tuple[str, int, int]], tier: int, environment: dict[str, str] | None = None
     ) -> Case:
         settings = {"cases": [dict(zip(("what", "clients", "seeds"), case)) for case in cases], "guess": guess}
-        work = alone(Child("accelerator.selecting:time_all", settings, environment or {}))
+        work = alone(Child("on_accelerator.selecting:time_all", settings, environment or {}))
         return Case(name, guess * len(cases), work, tier)
 
     if small:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from accelerator.children import described
+from on_accelerator.children import described
 
 _BEGUN = time.monotonic()
 

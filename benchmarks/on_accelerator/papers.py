@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from accelerator.children import Child
-from accelerator.day import Case, Part, alone
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Part, alone
 
 ENTRIES = (
     ("fl_dp3s/fig1", "--columns", "mnist-xi1"),
@@ -36,7 +36,7 @@ def part(small: bool, folder: Path, data_dir: Path | None) -> Part:
     def case(arguments: tuple[str, ...]) -> Case:
         more = () if data_dir is None or small else ("--data-dir", str(data_dir.resolve()))
         command = [*arguments, "--out", str(folder.resolve()), *more]
-        work = alone(Child("accelerator.papers:reproduce", {"arguments": command}))
+        work = alone(Child("on_accelerator.papers:reproduce", {"arguments": command}))
         return Case(" ".join(arguments), 5 if small else FIRST_SECONDS, work, tier=9, takes_the_rest=True)
 
     return Part(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from accelerator.child import each
-from accelerator.children import Child
-from accelerator.day import Case, Part, alone
+from on_accelerator.child import each
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Part, alone
 
 FORMS = ("winograd", "patches", "xla")  # of `layers.CONVOLUTIONS`, the most promising first
 TINY = {"cnn": ((18, 18, 3), 2, 2), "cnn_small": ((16, 16, 1), 2, 2)}  # same form as `convolutions.SETTINGS`
@@ -23,13 +23,13 @@ def part(small: bool) -> Part:
     def forms(model: str, precision: str, at_once: str, tier: int) -> Case:
         guess = 2 if small else 8
         settings = {"model": model, "precision": precision, "clients_at_once": at_once, "small": small, "guess": guess}
-        work = alone(Child("accelerator.convolving:time_forms", settings))
+        work = alone(Child("on_accelerator.convolving:time_forms", settings))
         return Case(f"{model} {precision}, clients: {at_once}", guess * len(FORMS), work, tier)
 
     def grouped(model: str, precision: str, tier: int) -> Case:
         guess = 1 if small else 5
         settings = {"model": model, "precision": precision, "small": small, "guess": guess}
-        work = alone(Child("accelerator.convolving:time_grouped", settings))
+        work = alone(Child("on_accelerator.convolving:time_grouped", settings))
         return Case(f"one layer of {model} {precision}", guess * (3 if small else 6), work, tier)
 
     if small:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from accelerator.children import Child, described
-from accelerator.day import Case, Launch, Part
+from on_accelerator.children import Child, described
+from on_accelerator.day import Case, Launch, Part
 
 TOLERANCE = 1e-4  # maximum relative error after the last round; rounding gives 1e-6, TF32 more than 1e-4
 AT_ONCE = 4  # concurrent compilations: in threads for the accelerator, in processes for the CPU
@@ -67,7 +67,7 @@ def compare(launch: Launch, names: list[str], small: bool) -> Iterator[dict[str,
 
         def child(side: str, own: list[str], threads: int, environment: dict[str, str]) -> Child:
             settings = {"names": own, "small": small, "threads": threads, "folder": f"{folder}/{side}"}
-            return Child("accelerator.agreement:run_all", settings, environment)
+            return Child("on_accelerator.agreement:run_all", settings, environment)
 
         sides = {"accelerator": child("accelerator", names, at_once, {})}
         for number in range(min(at_once, len(names))):

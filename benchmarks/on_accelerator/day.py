@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import reports
 
-from accelerator import children
-from accelerator.children import Child, ChildError
+from on_accelerator import children
+from on_accelerator.children import Child, ChildError
 
 Record = dict[str, Any]
 Launch = Callable[[Mapping[str, Child]], Iterator[tuple[str, Record]]]
@@ -171,7 +171,7 @@ class Day:
     def _answers(self, flags: Sequence[str]) -> bool:
         limit = self._limit(self._start)
         try:
-            return bool(list(children.run({"": Child("accelerator.machine:answer")}, flags, limit, limit)))
+            return bool(list(children.run({"": Child("on_accelerator.machine:answer")}, flags, limit, limit)))
         except ChildError:
             return False
 

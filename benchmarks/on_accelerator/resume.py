@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from accelerator.children import Child
-from accelerator.day import Case, Launch, Part
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Launch, Part
 
 _DATA = "synthetic:train_size={size},test_size=500,num_classes=10,image_size={side}"
 _COMMON = {
@@ -68,7 +68,7 @@ def judge(launch: Launch, name: str, small: bool, shared: bool) -> Iterator[dict
 
         def process(out: Path, dies: bool) -> Child:
             settings = {"name": name, "small": small, "out": str(out), "dies": dies}
-            return Child("accelerator.resume:run_once", settings, _SHARED, kills_itself=dies)
+            return Child("on_accelerator.resume:run_once", settings, _SHARED, kills_itself=dies)
 
         first = {"whole": process(whole, False), "killed": process(killed, True)}
         for together in [first] if shared else [{key: child} for key, child in first.items()]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from accelerator.child import each
-from accelerator.children import Child
-from accelerator.day import Case, Part, alone
+from on_accelerator.child import each
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Part, alone
 
 PRESETS = ("fedcor/fmnist-2spc", "fedcor/cifar10-2spc", "fl_dp3s/mnist-xi1")  # MLP, CIFAR-10's CNN, FL-DP3S's CNN
 CHUNKS, SECONDS = 7, 5.0  # maximum number of timed chunks per case, and their maximum time
@@ -32,7 +32,7 @@ def _case(preset: str, precision: str, seeds: list[int], tier: int, small: bool)
     guess = 3 if small else 20
     settings = {"preset": preset, "precision": precision, "seeds": seeds, "small": small, "guess": guess}
     name = f"{preset} {precision}, {' and '.join(map(str, seeds))} seeds"
-    return Case(name, guess * len(seeds), alone(Child("accelerator.speed:time_all", settings)), tier)
+    return Case(name, guess * len(seeds), alone(Child("on_accelerator.speed:time_all", settings)), tier)
 
 
 def describe(record: dict[str, Any]) -> str:

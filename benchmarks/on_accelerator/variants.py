@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from accelerator import speed
-from accelerator.children import Child
-from accelerator.day import Case, Part, alone
+from on_accelerator import speed
+from on_accelerator.children import Child
+from on_accelerator.day import Case, Part, alone
 
 SMALLEST_GRAPH = "--xla_gpu_graph_min_graph_size={}"  # minimum number of operations per CUDA graph; XLA's default is 5
 NO_GRAPHS = "--xla_gpu_enable_command_buffer="
@@ -55,5 +55,5 @@ def _case(
     }
     settings["unroll"] = unroll
     label = f"{name}, {preset}, {' and '.join(map(str, seeds))} seeds"
-    work = alone(Child("accelerator.speed:time_all", settings))
+    work = alone(Child("on_accelerator.speed:time_all", settings))
     return Case(label, guess * len(seeds) * len(unroll), work, tier, flags=flags)

@@ -1,0 +1,181 @@
+"""A strategy from functions that use NumPy, called on the host in every round.
+
+The functions get NumPy arrays and return NumPy arrays or lists. They run in `compare`, `train`, the `Selector` and the
+conformance kit like any strategy, but each call leaves the compiled program, once per seed.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.core import parsing
+from fedjax_sel.core.parsing import one_of, shown
+from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.base import Now, Outcome, Request, Selection, Strategy, keep_state, no_state
+
+_READABLE = tuple(name for name in Outcome._fields if name != "subset_loss")
+_FREE = ("reported", "finite")
+_failures: list[UserError] = []  # raised inside a callback, where JAX wraps them
+
+
+def from_numpy(
+    name: str,
+    select: Callable[[np.random.Generator, Any, Now], Any],
+    *,
+    requests: Sequence[Request] = (),
+    init: Callable[[np.random.Generator, Now], Any] | None = None,
+    update: Callable[[Any, Now, Selection, Outcome], Any] | None = None,
+    reads: Sequence[str] = (),
+) -> Strategy:
+    """Make a strategy from NumPy functions.
+
+    A resumed run is exact if the functions keep all that they remember in the state. `now` is as in `Strategy`, with
+    NumPy arrays: `now.env.num_clients`, `now.env.num_selected`, `now.env.sizes`, `now.info.loss.value`, `now.round`
+    (an integer from 0) and `now.available` (None if all clients are available).
+
+    Args:
+        name: the name in tables and messages.
+        select: (rng, state, now) -> at most K distinct client IDs. Unavailable clients among them do not train.
+        requests: the facts in `now.info`; each is billed.
+        init: (rng, now) -> state: a dict, tuple, list or array of numbers whose shapes stay constant. It is called once
+            more before the run, with ones in the place of all facts, to find the shapes. None: no state.
+        update: (state, now, selection, outcome) -> state, after each round. None: the state stays as it is.
+        reads: fields of `Outcome` that `update` reads beside `reported` and `finite`; the others are None. Reading
+            `losses_before` or `losses_after` costs one number per client.
+
+    Raises:
+        UserError: `reads` names no field of `Outcome`, or `update` has no `init`.
+    """
+    for field in reads:
+        one_of(f"reads of {name}", field, _READABLE)
+    if update is not None and init is None:
+        raise UserError(f"{name}: `update` needs a state; give init=..., a function (rng, now) -> state")
+
+    def called(function: str, call: Callable[..., Any], shapes: Any, *arguments: Any) -> Any:
+        """Call a function on the host, in every round and once per seed, with NumPy arrays."""
+        leaves, structure = jax.tree.flatten(arguments)
+
+        def on_host(pieces: Any) -> Any:
+            # JAX cannot pass on an exception of a callback. Invalid IDs end the run, and the error is raised then.
+            answer = jax.tree.map(lambda shape: np.full(shape.shape, -1).astype(shape.dtype), shapes)
+            whole = [np.concatenate([*map(np.asarray, own)]).reshape(leaf.shape) for own, leaf in zip(pieces, leaves)]
+            arguments = tuple(_of_host(part) for part in jax.tree.unflatten(structure, whole))
+            now = next(part for part in arguments if isinstance(part, Now))
+            if not _failures:
+                with _recorded(name, function, int(now.round)):
+                    answer = call(*arguments)
+            return answer
+
+        return jax.pure_callback(on_host, shapes, [_pieces(leaf) for leaf in leaves], vmap_method="sequential")
+
+    def initialize(key: jax.Array, now: Now) -> Any:
+        def first(words: Any, now: Now) -> Any:
+            assert init is not None
+            return jax.tree.map(_plain, init(np.random.default_rng(words), now))
+
+        ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now._replace(round=jnp.int32(0)))
+        try:
+            shapes = jax.tree.map(_shape, first(0, _of_host(ones._replace(round=np.int32(0)))))
+        except Exception as error:
+            raise _error(name, "init", 0, error) from error
+        return called("init", first, shapes, jax.random.key_data(key), now)
+
+    def choose(key: jax.Array, state: Any, now: Now) -> Selection:
+        k, n = now.env.num_selected, now.env.num_clients
+
+        def cohort(words: Any, state: Any, now: Now) -> tuple[np.ndarray, np.ndarray]:
+            ids = np.asarray(select(np.random.default_rng(words), state, now))
+            if ids.ndim != 1 or len(ids) > k or (len(ids) and ids.dtype.kind not in "iu"):
+                raise UserError(f"{shown(ids.tolist())} are not at most {k} client IDs; return a list of integers")
+            if len({*ids.tolist()}) < len(ids) or ((ids < 0) | (ids >= n)).any():
+                raise UserError(
+                    f"{shown(ids.tolist())} are not distinct client IDs from 0 to {n - 1}; name each client once"
+                )
+            places = np.zeros((k,), np.int32)
+            places[: len(ids)] = ids
+            return places, np.arange(k) < len(ids)
+
+        shapes = (jax.ShapeDtypeStruct((k,), jnp.int32), jax.ShapeDtypeStruct((k,), bool))
+        ids, mask = called("select", cohort, shapes, jax.random.key_data(key), state, now)
+        return Selection(ids, None, mask if now.available is None else mask & (now.available[ids] | (ids < 0)))
+
+    def learn(state: Any, now: Now, selection: Selection, outcome: Outcome) -> Any:
+        def learned(state: Any, now: Now, selection: Selection, outcome: Outcome) -> Any:
+            assert update is not None
+            new = jax.tree.map(_plain, update(state, now, selection, outcome))
+            if jax.tree.map(_shape, new) != shapes:
+                raise UserError("the new state has other arrays than that of `init`; keep names, shapes and kinds")
+            return new
+
+        shapes, kept = jax.tree.map(_shape, state), {*reads, *_FREE}
+        hidden: dict[str, Any] = {field: None for field in Outcome._fields if field not in kept}
+        known = outcome._replace(**hidden)
+        return called("update", learned, shapes, state, now, selection, known)
+
+    return Strategy(
+        name, choose, tuple(requests), no_state if init is None else initialize, keep_state if update is None else learn
+    )
+
+
+def _pieces(leaf: jax.Array) -> list[jax.Array]:
+    """Split an array: XLA's CPU threads copy those above 100 KiB, and callbacks that occupy all threads wait for it."""
+    flat = jnp.ravel(leaf)
+    size = 65536 // flat.dtype.itemsize
+    return [flat[first : first + size] for first in range(0, max(flat.size, 1), size)]
+
+
+def _of_host(tree: Any) -> Any:
+    """Return NumPy arrays, and the round as an integer."""
+    tree = jax.tree.map(np.asarray, tree)
+    return tree._replace(round=int(tree.round)) if isinstance(tree, Now) else tree
+
+
+def _plain(leaf: Any) -> np.ndarray:
+    """Return a leaf of a state as float32, int32 or bool."""
+    array = np.asarray(leaf)
+    if array.dtype.kind not in "fiub":
+        raise UserError(f"the state holds {shown(leaf)}, not an array of numbers; keep numbers")
+    return array.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": bool}[array.dtype.kind])
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+
+
+def _error(name: str, function: str, round: int, error: Exception) -> UserError:
+    why = str(error) if isinstance(error, UserError) else parsing.reason(error)
+    return UserError(f"strategy {name!r}: `{function}` failed in round {round + 1}: {why}")
+
+
+@contextlib.contextmanager
+def _recorded(name: str, function: str, round: int) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        failure = _error(name, function, round, error)
+        failure.__cause__ = error
+        _failures.append(failure)
+
+
+def raise_own_error() -> None:
+    """Raise the error of a user's function, if one failed since the last call."""
+    if _failures:
+        failure = _failures[0]
+        _failures.clear()
+        raise failure
+
+
+@contextlib.contextmanager
+def own_errors() -> Iterator[None]:
+    """Raise the error of a user's function at the end, in the place of another one."""
+    _failures.clear()
+    try:
+        yield
+    finally:
+        if _failures:  # the device may be a chunk ahead; its calls return at once, and must not outlast this run
+            jax.block_until_ready(jax.live_arrays())
+        raise_own_error()

@@ -187,6 +187,7 @@ def undefined_clients(values: ArrayLike) -> Any:
 
 def worst_decile(values: jax.Array) -> jax.Array:
     """Return the mean of the lowest tenth (at least one) of the clients' defined values, [N]; NaN if there is none."""
+    values = jnp.asarray(values, jnp.float32)
     defined = jnp.isfinite(values)
     number = defined.sum()
     count = jnp.maximum(number // 10, 1)

@@ -155,16 +155,16 @@ def count_classes(train: Tree, test: Tree, count: int | None) -> int:
     largest = max(int(labels.max()) for labels in parts.values())
     if count is None:
         count = max(largest, 0) + 1
+        if count > max(1000, sum(map(len, parts.values()))):
+            raise UserError(
+                f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "
+                "class; give num_classes if it is one, or num_classes=0 if these numbers are not classes"
+            )
         if len(absent := np.setdiff1d(np.arange(count), train)):
             warnings.warn(
                 f"targets: {len(absent)} of {count} classes have no training example, such as {absent[0]}; number the "
                 "classes from 0 without gaps, or give num_classes if this is intended",
                 stacklevel=3,
-            )
-        if count > max(1000, sum(map(len, parts.values()))):
-            raise UserError(
-                f"targets: label {largest} in only {sum(map(len, parts.values()))} examples does not look like a "
-                "class; give num_classes if it is one, or num_classes=0 if these numbers are not classes"
             )
     if not isinstance(count, int | np.integer) or count < 1:
         raise UserError(f"num_classes: {shown(count)} is not a number of classes; give a whole number of at least 0")

@@ -17,7 +17,7 @@ BEST_WEIGHTS = "best.npz"
 
 
 class Known(NamedTuple):
-    """What the server knows between two rounds; leaves [seeds, ...] in host memory."""
+    """The server's knowledge between two rounds; leaves [seeds, ...] in host memory."""
 
     state: Any  # the strategy's state
     info: Any  # the bought facts, e.g. `info.profile.value`

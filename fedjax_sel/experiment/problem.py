@@ -71,7 +71,7 @@ class Given(NamedTuple):
     def devices(self, seeds: Sequence[int]) -> np.ndarray | None:
         """Return what identifies the clients' devices: speeds that the law draws, and its jitter; None without a clock.
 
-        They are drawn from all of a client's examples; a run leaves out those that are held out.
+        They are drawn from all of a client's examples; a run leaves out the held-out ones.
         """
         if self.law is None:
             return None

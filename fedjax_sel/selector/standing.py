@@ -239,7 +239,7 @@ class Hooks:
         return Env(*counts, sizes, shares, all_sizes, *terms.model, has_clock=terms.has_clock)
 
     def before_start(self) -> tuple[Any, Information]:
-        """Return the empty tables, and a state of zeros in the place of the initial state."""
+        """Return the empty tables, and a state of zeros instead of the initial state."""
         info = jax.tree.map(
             np.asarray, protocol.empty_information(self.terms.strategy, self.terms.counts, 1, len(self.terms.sizes))
         )

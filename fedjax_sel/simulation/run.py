@@ -251,7 +251,7 @@ def initial_states(strategy: Strategy, stream: Any, env: Env, info: Information)
 
 
 def state_shapes(strategy: Strategy, key: Any, env: Env, info: Information, num_replicates: int) -> Any:
-    """Return the shapes of `initial_states`, from the shapes of what `init` reads in one replicate."""
+    """Return the shapes of `initial_states`, from the shapes of one replicate's arguments of `init`."""
     now = Now(env, info, jax.ShapeDtypeStruct((), jnp.int32), None)  # pyright: ignore
     with contract.explained("init"):
         state = protocol.state_shapes(strategy, key, now)

@@ -156,7 +156,7 @@ class Information:
 
 
 class Now(NamedTuple):
-    """What the server knows when a hook is called."""
+    """The server's knowledge when it calls a hook."""
 
     env: Env
     info: Information  # bought facts

@@ -187,7 +187,7 @@ def now_shapes(
     everyone_available: bool,
     has_clock: bool = False,
 ) -> Now:
-    """Return the shapes of what hooks read, in a run of the given size with a small model."""
+    """Return the shapes of a hook's `now`, in a run of the given size with a small model."""
     sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
     counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
     env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)

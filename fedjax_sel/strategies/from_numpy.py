@@ -42,7 +42,7 @@ def from_numpy(
         select: (rng, state, now) -> at most K distinct client IDs. Unavailable clients among them do not train.
         requests: the facts in `now.info`; each is billed.
         init: (rng, now) -> state: a dict, tuple, list or array of numbers whose shapes stay constant. It is called once
-            more before the run, with ones in the place of all facts, to find the shapes. None: no state.
+            more before the run, with ones instead of all facts, to find the shapes. None: no state.
         update: (state, now, selection, outcome) -> state, after each round. None: the state stays as it is.
         reads: fields of `Outcome` that `update` reads beside `reported` and `finite`; the others are None. Reading
             `losses_before` or `losses_after` costs one number per client.
@@ -171,7 +171,7 @@ def raise_own_error() -> None:
 
 @contextlib.contextmanager
 def own_errors() -> Iterator[None]:
-    """Raise the error of a user's function at the end, in the place of another one."""
+    """Raise the error of a user's function at the end, instead of another one."""
     _failures.clear()
     try:
         yield

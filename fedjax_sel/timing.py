@@ -283,16 +283,18 @@ def _float32(values: Any) -> np.ndarray:
 def _timing(*parts: Any, source: str = "--timing") -> Timing:
     """Return float32 speeds [N]; reject values that are not finite and positive."""
     try:
-        if any(map(np.ma.is_masked, parts)):
-            raise ValueError("a number is masked")
+        for name, part in zip(Timing._fields, parts):
+            if np.ma.is_masked(part):
+                raise ValueError(f"a number of {name} is masked")
         arrays = [*map(_float32, parts)]
         for name, array in zip(Timing._fields, arrays):
             if array.ndim > 1 or (array.ndim == 0 and name == Timing._fields[0]):
                 raise ValueError(f"{name} has the shape {list(array.shape)}, and not [clients]")
+            if array.ndim == 1 and len(array) != len(arrays[0]):
+                raise ValueError(f"its arrays have different lengths: {len(array)} {name}, {len(arrays[0])} clients")
         timing = Timing(*(np.broadcast_to(array, arrays[0].shape) for array in arrays))
     except ValueError as error:
-        why = "its arrays have different lengths" if "broadcast" in str(error) else error
-        raise UserError(f"{source}: {why}; give one number per client") from error
+        raise UserError(f"{source}: {error}; give one number per client") from error
     for name, values in timing._asdict().items():
         wrong = ~np.isfinite(values) | (values < 0 if name == "latency" else values <= 0)
         if wrong.any():

@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -634,7 +635,9 @@ def restored(terms: Terms, words: dict[str, Any], arrays: Any) -> Standing:
     n, _, rounds = terms.size
     counts = [now.round, *itertools.chain(*now.account.past, now.account.beside)]
     fits = [
-        now.words() == words,
+        json.dumps(now.words(), sort_keys=True) == json.dumps(words, sort_keys=True),  # 1 is neither 1.0 nor true
+        len({*now.answered}) == len(now.answered),
+        selection is None or selection.weights is None or selection.weights.shape == selection.ids.shape,
         now.phase in get_args(Phase),
         all(type(count) is int and count >= 0 for count in counts),
         len(now.account.past) == now.round <= rounds,

@@ -19,7 +19,7 @@ from fedjax_sel.strategies.base import Now, Outcome, Request, Selection, Strateg
 
 _READABLE = tuple(name for name in Outcome._fields if name != "subset_loss")
 _FREE = ("reported", "finite")
-_failures: list[UserError] = []  # raised inside a callback, where JAX wraps them
+_failures: list[BaseException] = []  # raised inside a callback, where JAX wraps them
 
 
 def from_numpy(
@@ -67,7 +67,10 @@ def from_numpy(
             now = next(part for part in arguments if isinstance(part, Now))
             if not _failures:
                 with _recorded(name, function, int(now.round)):
-                    answer = call(*arguments)
+                    found = call(*arguments)
+                    if jax.tree.map(_shape, found) != shapes:
+                        raise UserError("the state has other arrays than before; keep names, shapes and kinds")
+                    answer = found
             return answer
 
         return jax.pure_callback(on_host, shapes, [_pieces(leaf) for leaf in leaves], vmap_method="sequential")
@@ -106,10 +109,7 @@ def from_numpy(
     def learn(state: Any, now: Now, selection: Selection, outcome: Outcome) -> Any:
         def learned(state: Any, now: Now, selection: Selection, outcome: Outcome) -> Any:
             assert update is not None
-            new = jax.tree.map(_plain, update(state, now, selection, outcome))
-            if jax.tree.map(_shape, new) != shapes:
-                raise UserError("the new state has other arrays than that of `init`; keep names, shapes and kinds")
-            return new
+            return jax.tree.map(_plain, update(state, now, selection, outcome))
 
         shapes, kept = jax.tree.map(_shape, state), {*reads, *_FREE}
         hidden: dict[str, Any] = {field: None for field in Outcome._fields if field not in kept}
@@ -146,7 +146,7 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def _error(name: str, function: str, round: int, error: Exception) -> UserError:
+def _error(name: str, function: str, round: int, error: BaseException) -> UserError:
     why = str(error) if isinstance(error, UserError) else parsing.reason(error)
     return UserError(f"strategy {name!r}: `{function}` failed in round {round + 1}: {why}")
 
@@ -155,7 +155,9 @@ def _error(name: str, function: str, round: int, error: Exception) -> UserError:
 def _recorded(name: str, function: str, round: int) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except KeyboardInterrupt as error:
+        _failures.append(error)
+    except BaseException as error:  # `sys.exit()` too: nothing may pass through JAX
         failure = _error(name, function, round, error)
         failure.__cause__ = error
         _failures.append(failure)

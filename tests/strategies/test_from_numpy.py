@@ -1,5 +1,7 @@
 """Strategies in NumPy: the same cohorts wherever they run, bills, exact resume, and errors that name the function."""
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -103,6 +105,8 @@ def broken(where):
     def select(rng, state, now):
         if where == "select" and now.round == 3:
             raise KeyError("last_loss")
+        if where == "exit" and now.round == 1:
+            sys.exit(3)
         return {"ids": [0, 0, 1], "outside": [0, 1, N], "many": range(K + 1), "floats": [0.5]}.get(where, [0, 1])
 
     def update(state, now, selection, outcome):
@@ -111,7 +115,8 @@ def broken(where):
         return {"counts": state["counts"]} if where == "shape" else count(state, now, selection, outcome)
 
     def init(rng, now):
-        return {"counts": np.zeros(N), "name": "a"} if where == "init" else begin(rng, now)
+        wrong = {"init": {"counts": np.zeros(N), "name": "a"}, "shapes": np.zeros(int(now.env.sizes[0]))}
+        return wrong.get(where, begin(rng, now))
 
     return from_numpy("mine", select, init=init, update=update)
 
@@ -125,7 +130,9 @@ def broken(where):
         ("outside", r"`select` failed in round 1: .* are not distinct client IDs from 0 to 11"),
         ("many", r"`select` failed in round 1: .* are not at most 3 client IDs"),
         ("floats", r"`select` failed in round 1: .* are not at most 3 client IDs"),
-        ("shape", r"`update` failed in round 1: the new state has other arrays than that of `init`"),
+        ("exit", r"`select` failed in round 2: SystemExit"),
+        ("shape", r"`update` failed in round 1: the state has other arrays than before"),
+        ("shapes", r"`init` failed in round 1: the state has other arrays than before"),
         ("init", r"`init` failed in round 1: the state holds 'a', not an array of numbers"),
     ],
 )

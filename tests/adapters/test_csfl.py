@@ -108,7 +108,7 @@ BILLS = {  # floats that clients send beside updates, per round
 }
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_stopped_run_goes_on_with_the_same_bits_and_pays_for_facts(name, tmp_path):
     timed = {"timing": "tiers"} if name == "by_speed" else {}

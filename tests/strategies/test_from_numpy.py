@@ -48,7 +48,8 @@ def run(strategy, **flat_names):
     return fedjax_sel.run(fedjax_sel.Experiment.of(SMALL.replace(**flat_names), algo=strategy, names={"algo": "mine"}))
 
 
-@pytest.mark.parametrize("strategy", [from_numpy("uniform", uniform), counting()], ids=["uniform", "counting"])
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("strategy", [counting(), from_numpy("uniform", uniform)], ids=["counting", "uniform"])
 def test_a_stopped_run_goes_on_with_the_same_bits(strategy, tmp_path):
     class Stop:
         def chunk(self, rounds, first):
@@ -121,6 +122,7 @@ def broken(where):
     return from_numpy("mine", select, init=init, update=update)
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize(
     "where,words",
     [

@@ -70,14 +70,10 @@ _OF_FILES = {"available": "the trace of --available", "timing": "the devices of 
 
 
 def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> None:
-    """Reject a run whose recorded data differ from the current data; None if they are not recorded.
-
-    Earlier versions recorded fewer digests; those are not compared.
-    """
-    recorded = recorded or {}
-    differs = [name for name in recorded if name in now and recorded[name] != now[name]]
-    if not differs:
+    """Reject a run whose recorded data differ from the current data; None if they are not recorded."""
+    if recorded is None or recorded == now:
         return
+    differs = [name for name in recorded | now if recorded.get(name) != now.get(name)]
     what = _OF_FILES.get(differs[0], "the images and labels")
     if differs[0] == "partitions":
         parts = now["partitions"]

@@ -19,7 +19,7 @@ from fedjax_sel.strategies.base import Now, Outcome, Request, Selection, Strateg
 
 _READABLE = tuple(name for name in Outcome._fields if name != "subset_loss")
 _FREE = ("reported", "finite")
-_failures: list[BaseException] = []  # raised inside a callback, where JAX wraps them
+_failures: list[BaseException] = []  # of users' functions; raised after the callback, which JAX would wrap
 
 
 def from_numpy(
@@ -33,7 +33,8 @@ def from_numpy(
 ) -> Strategy:
     """Make a strategy from NumPy functions.
 
-    A resumed run is exact if the functions keep all that they remember in the state. `now` is as in `Strategy`, with
+    A resumed run is exact if the functions keep all that they remember in the state. A run cannot be extended by more
+    rounds, because the functions may read `now.env.num_rounds`. `now` is as in `Strategy`, with
     NumPy arrays: `now.env.num_clients`, `now.env.num_selected`, `now.env.sizes`, `now.info.loss.value`, `now.round`
     (an integer from 0) and `now.available` (None if all clients are available).
 
@@ -42,7 +43,7 @@ def from_numpy(
         select: (rng, state, now) -> at most K distinct client IDs. Unavailable clients among them do not train.
         requests: the facts in `now.info`; each is billed.
         init: (rng, now) -> state: a dict, tuple, list or array of numbers whose shapes stay constant. It is called once
-            more before the run, with ones instead of all facts, to find the shapes. None: no state.
+            more before the run, with ones instead of all numbers, to find the shapes. None: no state.
         update: (state, now, selection, outcome) -> state, after each round. None: the state stays as it is.
         reads: fields of `Outcome` that `update` reads beside `reported` and `finite`; the others are None. Reading
             `losses_before` or `losses_after` costs one number per client.
@@ -80,9 +81,9 @@ def from_numpy(
             assert init is not None
             return jax.tree.map(_plain, init(np.random.default_rng(words), now))
 
-        ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now._replace(round=jnp.int32(0)))
+        ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now)
         try:
-            shapes = jax.tree.map(_shape, first(0, _of_host(ones._replace(round=np.int32(0)))))
+            shapes = jax.tree.map(_shape, first(0, ones._replace(round=0)))
         except Exception as error:
             raise _error(name, "init", 0, error) from error
         return called("init", first, shapes, jax.random.key_data(key), now)

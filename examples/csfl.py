@@ -48,8 +48,8 @@ import jax
 import numpy as np
 
 from fedjax_sel import UserError
-from fedjax_sel.strategies import base, from_numpy
-from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, SERVER, Request, always, at_start
+from fedjax_sel.strategies import contract, from_numpy
+from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, SERVER, Request, always, at_start
 
 
 class Source(NamedTuple):
@@ -127,7 +127,7 @@ def csfl(
     reward_on: Literal["validation", "test"] = "validation",
     state_bytes: int = 65536,
     **kwargs: Any,
-) -> base.Strategy:
+) -> contract.Strategy:
     """Make a strategy from a client selector of CSFL-simulator.
 
     Args:
@@ -155,7 +155,7 @@ def csfl(
     kinds = {request.kind for request in requests}
     size = -(-state_bytes // 4) * 4
 
-    def init(rng: np.random.Generator, now: base.Now) -> dict[str, Any]:
+    def init(rng: np.random.Generator, now: contract.Now) -> dict[str, Any]:
         n = now.env.num_clients
         entries = {key: value for key, value in given.items() if key in _OF_THE_SERVER}
         state: dict[str, Any] = {
@@ -169,7 +169,7 @@ def csfl(
             state["seconds"] = _known(now.info.seconds)
         return state | ({"score": 0.0} if "last_reward" in reads else {})
 
-    def call(state: dict[str, Any], now: base.Now) -> tuple[list[int], dict[str, Any]]:
+    def call(state: dict[str, Any], now: contract.Now) -> tuple[list[int], dict[str, Any]]:
         """Call the selector; return the cohort and the new history."""
         n, history, missed = now.env.num_clients, unpack(state), []
         available = [*range(n)] if now.available is None else np.flatnonzero(now.available).tolist()
@@ -188,7 +188,9 @@ def csfl(
         history["state"].update(changes or {})
         return [int(k) for k in ids], {"state": dict(history["state"]), "selected": history["selected"]}
 
-    def update(state: dict[str, Any], now: base.Now, selection: base.Selection, outcome: base.Outcome) -> Any:
+    def update(
+        state: dict[str, Any], now: contract.Now, selection: contract.Selection, outcome: contract.Outcome
+    ) -> Any:
         ids, history = call(state, now)
         before = selection.ids[: len(ids)].tolist()
         if ids != before:
@@ -231,7 +233,7 @@ def csfl(
     )
 
 
-def _columns(state: Mapping[str, Any], now: base.Now, reads: Sequence[str]) -> dict[str, Sequence[Any]]:
+def _columns(state: Mapping[str, Any], now: contract.Now, reads: Sequence[str]) -> dict[str, Sequence[Any]]:
     """Return the values of each attribute for all clients."""
     columns: dict[str, Sequence[Any]] = {"id": range(now.env.num_clients), "data_size": now.env.sizes.tolist()}
     for attribute in ("participation_count", "last_selected_round", "last_loss", "grad_norm"):
@@ -251,7 +253,7 @@ def _columns(state: Mapping[str, Any], now: base.Now, reads: Sequence[str]) -> d
     return columns
 
 
-def _known(fact: base.Fact) -> np.ndarray:
+def _known(fact: contract.Fact) -> np.ndarray:
     """Return the values of a fact, 0 for clients without a measurement."""
     known = np.asarray(fact.age) < NEVER
     return np.where(known.reshape(-1, *[1] * (np.ndim(fact.value) - 1)), fact.value, 0.0)

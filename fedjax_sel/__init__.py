@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fedjax_sel.reporting.compared import ComparisonResult
     from fedjax_sel.runs.run_files import Result
     from fedjax_sel.selector import Selector
-    from fedjax_sel.strategies.base import Strategy
+    from fedjax_sel.strategies.contract import Strategy
     from fedjax_sel.training.optimizers import FederatedOptimizer
 
 __all__ = [

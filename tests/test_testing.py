@@ -15,7 +15,7 @@ from fedjax_sel.cli import test as command
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
     NEVER,

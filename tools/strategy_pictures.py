@@ -20,7 +20,6 @@ import numpy as np
 import fedjax_sel
 from fedjax_sel import strategies
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.strategies.facts import needs_clock
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "images" / "strategies"
 ROUNDS = 60
@@ -29,7 +28,7 @@ LARGEST = 0.5  # share with the darkest color
 
 def draw(name: str, folder: Path) -> None:
     """Run a strategy and draw its picture into a folder."""
-    timing = "tiers" if needs_clock(strategies.make(name)) else "none"
+    timing = "tiers" if strategies.make(name).needs_clock else "none"
     config = fedjax_sel.preset("quickstart").replace(algo=name, rounds=ROUNDS, seeds=1, timing=timing)
     problem = pose(config)
     cohorts = fedjax_sel.run(config).cohorts[0]  # [rounds, places], -1 for an empty place

@@ -93,7 +93,7 @@ def scripted(cohorts: np.ndarray) -> Any:
     """
     import jax.numpy as jnp
 
-    from fedjax_sel.strategies.base import Selection, Strategy
+    from fedjax_sel.strategies.contract import Selection, Strategy
 
     def select(key, state, now) -> Selection:
         return Selection.of(jnp.asarray(cohorts, jnp.int32)[now.round], None)

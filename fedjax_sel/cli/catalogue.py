@@ -17,7 +17,7 @@ from fedjax_sel.data import partition
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 from fedjax_sel.training import optimizers
 from fedjax_sel.training.optimizers import FederatedOptimizer

@@ -18,10 +18,9 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
-from fedjax_sel.strategies import base, contract
-from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.contract import BrokenContractError
-from fedjax_sel.strategies.facts import needs_clock
+from fedjax_sel.strategies import checks
+from fedjax_sel.strategies.checks import BrokenContractError
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Law
 from fedjax_sel.training import client, optimizers
@@ -159,7 +158,7 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
         if not isinstance(count, int) or count < 0:
             raise BrokenContractError(f"`{name}` is {count!r}; give an integer of at least 0")
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
-    model: Any = contract.MODEL
+    model: Any = checks.MODEL
     inits = {"init_own": optimizer.init_own, "init_shared": optimizer.init_shared}
     memory = Memory(*(_trace(name, init, model) for name, init in inits.items()))
     _check_model_shapes("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)
@@ -173,7 +172,7 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
     _check_dtype("averaged", report.averaged, jnp.number)
     _check_dtype("contributed", report.contributed, jnp.floating)  # 1/N of it is
     _check_model_shapes("combine", _trace("combine", optimizer.combine, report.averaged), model)
-    with contract.explained("server"):
+    with checks.explained("server"):
         server = optimizer.server(optimizer.server_learning_rate)
     if not isinstance(server, optax.GradientTransformation):
         raise BrokenContractError(
@@ -189,7 +188,7 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
 
 
 def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:
-    return contract.trace(name, (function, shapes))
+    return checks.trace(name, (function, shapes))
 
 
 def _check_memory(name: str, answer: Any, init: str, at_first: Any) -> None:
@@ -228,7 +227,7 @@ def server_validation(config: Config, strategy: Strategy) -> float:
     """Return the fraction of the training set that the server keeps."""
     if config.data.server_validation is not None:
         return config.data.server_validation
-    return SERVER_SHARE if any(map(base.needs_validation, strategy.requests)) else 0.0
+    return SERVER_SHARE if strategy.needs_validation else 0.0
 
 
 def _law(experiment: Experiment) -> Law | None:
@@ -271,14 +270,13 @@ def check(experiment: Experiment) -> Checked:
     mode = MODES.make(chosen.available, **dict(chosen.available_args)) if chosen.available in MODES.names() else None
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
-    contract.requests(strategy)
-    base.check(strategy, config.data.holdout, server_validation(config, strategy))
+    checks.requests(strategy, config.data.holdout, server_validation(config, strategy))
     law = _law(experiment)
-    if law is None and needs_clock(strategy):
+    if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
-    contract.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+    checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
         raise UserError(
             f"--over-select: {strategy.name} decides how many clients it selects, so the number of reports to wait for "
@@ -288,7 +286,7 @@ def check(experiment: Experiment) -> Checked:
         mesh, together = parsing.mesh_shape(config.run.mesh), config.run.seeds_at_once or len(config.run.seeds)
         places = strategy.num_places(config.partition.num_clients, config.cohort_size)
         devices.check_shape(mesh, together, places, len(jax.devices()))
-    if config.training.aggregation == "unbiased" and not contract.knows_inclusion(strategy, *shape, everyone):
+    if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, *shape, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
             "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"

@@ -24,7 +24,7 @@ from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.checking import SERVER_SHARE, Optimizers, check, server_validation
 from fedjax_sel.experiment.values import BUILTIN_MODEL_SETTINGS, VALUE, ByHand, Deal, Experiment, experiment_of
 from fedjax_sel.models import Model
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Clients, Law
 

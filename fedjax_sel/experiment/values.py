@@ -19,7 +19,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Blueprint, blueprint_of
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Timing, from_values
 from fedjax_sel.training.optimizers import FederatedOptimizer
@@ -256,7 +256,7 @@ _PARTS: dict[str, _Part] = {
     "partition": _Part("partition", _take_partition),
     "model": _Part("model", _take_model),
     "task": _part("task", "task", Task, "a fedjax_sel.tasks.Task", lambda one: None),
-    "algo": _part("algo", "strategy", Strategy, "a fedjax_sel.strategies.base.Strategy", _with_digest),
+    "algo": _part("algo", "strategy", Strategy, "a fedjax_sel.strategies.contract.Strategy", _with_digest),
     "optimizer": _part("optimizer", "optimizer", FederatedOptimizer, "a FederatedOptimizer", _with_digest),
     "available": _Part("available", _take_available),
     "timing": _part("timing", "timing", Timing, "a fedjax_sel.timing.Timing", _of_timing),

@@ -17,8 +17,8 @@ from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.run_files import DamagedError, Manifest, Result
 from fedjax_sel.simulation.layout import Layout
-from fedjax_sel.strategies import contract
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies import checks
+from fedjax_sel.strategies.contract import Strategy
 
 
 def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, other: int, *flags: bool) -> bool:
@@ -28,8 +28,8 @@ def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, 
     """
 
     def programs(num_rounds: int) -> dict[str, Any]:
-        hooks = contract.traced(strategy, *sizes, num_rounds, *flags)
-        return {name: contract.program(name, hook) for name, hook in hooks.items()}
+        hooks = checks.traced(strategy, *sizes, num_rounds, *flags)
+        return {name: checks.program(name, hook) for name, hook in hooks.items()}
 
     return programs(one) != programs(other)
 

@@ -24,7 +24,7 @@ from fedjax_sel.runs.reading import with_this_model
 from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.runs.run_files import Digests, Result
 from fedjax_sel.simulation import selection_cost
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
 

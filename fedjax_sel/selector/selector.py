@@ -25,7 +25,7 @@ from fedjax_sel.selector.standing import Account, Ask, Bill, Hooks, Name, Size, 
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Outcome, Selection, Strategy
 
 # A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle.
 

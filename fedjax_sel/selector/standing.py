@@ -18,8 +18,8 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
-from fedjax_sel.strategies import contract, facts, protocol
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies import checks, facts, protocol
+from fedjax_sel.strategies.contract import (
     Env,
     Evaluation,
     Fact,
@@ -245,13 +245,13 @@ class Hooks:
             np.asarray, protocol.empty_information(self.terms.strategy, self.terms.counts, 1, len(self.terms.sizes))
         )
         key, now = jax.eval_shape(lambda: (self._start_key(), self._now(info, 0, None)))
-        with contract.explained("init"):
+        with checks.explained("init"):
             shapes = protocol.state_shapes(self._over, key, now)
         return jax.tree.map(_zeros, shapes), info
 
     def initial(self, info: Information) -> Any:
         """Return the state at the start of the first round."""
-        with contract.explained("init"):
+        with checks.explained("init"):
             state = protocol.initial_state(self._over, self._start_key(), self._now(info, 0, None))
         raise_own_error()
         return state
@@ -433,11 +433,10 @@ def make_terms(
     train_sizes = example_counts("sizes", sizes, all_clients)
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
     made, parameters = _build_strategy(strategy)
-    contract.requests(made)
-    facts.check_requests(made)
-    if not has_clock and facts.needs_clock(made):
+    checks.requests(made)
+    if not has_clock and made.needs_clock:
         raise UserError(f"has_clock: strategy {made.name!r} requests durations; measure them and pass has_clock=True")
-    contract.check(made, *size, everyone_available=True, has_clock=has_clock)
+    checks.check(made, *size, everyone_available=True, has_clock=has_clock)
     model = _model(params, output_layer)
     if params is not None:
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.params))

@@ -24,7 +24,7 @@ from fedjax_sel.models import Model
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Cohort, Plan, RoundContext, Time
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import KINDS, SELECTED, Counts, Request
 from fedjax_sel.strategies.protocol import OutcomeReads
 from fedjax_sel.timing import FORWARD, Clients, Law, Timing

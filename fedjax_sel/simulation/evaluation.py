@@ -13,7 +13,7 @@ from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation.availability import bounded
 from fedjax_sel.simulation.state import Plan
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Evaluation, Unrequested
+from fedjax_sel.strategies.contract import Evaluation, Unrequested
 from fedjax_sel.strategies.facts import SERVER, Request
 from fedjax_sel.strategies.protocol import SubsetLoss
 

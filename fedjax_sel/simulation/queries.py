@@ -18,7 +18,7 @@ from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, clock, keys
 from fedjax_sel.simulation.state import Bill, Kept, RoundContext, Time, ToTrain, distinct, to_train
 from fedjax_sel.strategies import facts, protocol
-from fedjax_sel.strategies.base import Fact, Information, Selection, Strategy
+from fedjax_sel.strategies.contract import Fact, Information, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import client, server

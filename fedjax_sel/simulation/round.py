@@ -33,7 +33,7 @@ from fedjax_sel.simulation.state import (
     Trained,
 )
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Information, Now, Outcome, ServerMetrics, Unrequested
+from fedjax_sel.strategies.contract import Information, Now, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
 from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState, of_outcome
 from fedjax_sel.training import client, server

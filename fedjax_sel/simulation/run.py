@@ -36,8 +36,8 @@ from fedjax_sel.simulation.state import (
     RoundContext,
     env_of,
 )
-from fedjax_sel.strategies import contract, protocol
-from fedjax_sel.strategies.base import Env, Information, Now, Strategy, no_state
+from fedjax_sel.strategies import checks, protocol
+from fedjax_sel.strategies.contract import Env, Information, Now, Strategy, no_state
 from fedjax_sel.training import client
 
 
@@ -245,7 +245,7 @@ def initial_states(strategy: Strategy, stream: Any, env: Env, info: Information)
     states = []
     for replicate in range(env.sizes.shape[0]):
         key, own, facts = devices.of_replicate((stream, env, info), replicate)
-        with contract.explained("init"):
+        with checks.explained("init"):
             states.append(protocol.initial_state(strategy, key, Now(own, facts, jnp.int32(0), None)))
     return jax.tree.map(devices.stacked, *states)
 
@@ -253,7 +253,7 @@ def initial_states(strategy: Strategy, stream: Any, env: Env, info: Information)
 def state_shapes(strategy: Strategy, key: Any, env: Env, info: Information, num_replicates: int) -> Any:
     """Return the shapes of `initial_states`, from the shapes of one replicate's arguments of `init`."""
     now = Now(env, info, jax.ShapeDtypeStruct((), jnp.int32), None)  # pyright: ignore
-    with contract.explained("init"):
+    with checks.explained("init"):
         state = protocol.state_shapes(strategy, key, now)
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((num_replicates, *leaf.shape), leaf.dtype), state)
 

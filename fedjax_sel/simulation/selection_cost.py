@@ -26,8 +26,8 @@ from fedjax_sel.simulation import queries
 from fedjax_sel.simulation.layout import lay_out
 from fedjax_sel.simulation.run import initial_states, state_shapes
 from fedjax_sel.simulation.state import distinct, output_layer
-from fedjax_sel.strategies import base, protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies import contract, protocol
+from fedjax_sel.strategies.contract import Env, Fact, Information, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 ROUNDS_A_CALL = 10
@@ -210,10 +210,10 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     updates = jax.tree.map(lambda leaf: level * leaf, stubs.updates)
     losses = jax.random.uniform(keys[4], (2, setting.num_places))
     step, yes = jax.tree.map(lambda leaf: leaf[0], updates), jnp.ones((setting.num_places,), bool)
-    metrics, lengths = base.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_places,), 0.1)
+    metrics, lengths = contract.Unrequested(strategy.name, "server_metrics"), jnp.full((setting.num_places,), 0.1)
     if any(request.kind == "server_metrics" for request in strategy.requests):
-        before = base.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
-        metrics = base.ServerMetrics(before, before._replace(accuracy=level**2))
+        before = contract.Evaluation((1000 * level).astype(jnp.int32), level, 1 - level)
+        metrics = contract.ServerMetrics(before, before._replace(accuracy=level**2))
     subset_loss = protocol.subset_loss_placeholder(strategy, losses[1])
     seconds = 10 * losses[0] if setting.has_clock else None
     outcome = Outcome(updates, losses[0], losses[1], step, selection.mask, yes, metrics, lengths, subset_loss, seconds)

@@ -17,7 +17,7 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.strategies.base import Env, Evaluation, Information, OutputLayer, Selection, Strategy
+from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import OptimizerState, Trainer

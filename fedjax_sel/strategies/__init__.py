@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from fedjax_sel.core.plugins import Parameter, Registry
 from fedjax_sel.strategies.afl import afl
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies.clustered import clustered
+from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
     NEVER,
@@ -27,7 +28,6 @@ from fedjax_sel.strategies.base import (
     independent_selection,
     rounds,
 )
-from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.cyclic import cyclic
 from fedjax_sel.strategies.delta import delta
 from fedjax_sel.strategies.divfl import divfl

@@ -29,7 +29,7 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 

@@ -40,7 +40,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
-from fedjax_sel.strategies.base import Env, Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Env, Now, Outcome, Selection, Strategy
 
 _LONGEST = 1e18  # largest norm of an update; squared distances of longer ones overflow float32
 

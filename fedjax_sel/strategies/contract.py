@@ -1,241 +1,318 @@
-"""Checks of a strategy against the contract, by shapes and by values."""
+"""The contract of a selection strategy: a NamedTuple of pure functions and the list of its requests."""
 
-import contextlib
-import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from fedjax_sel.core import jax_settings, parsing
-from fedjax_sel.core.jax_settings import enable_x64
-from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
-from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Env, Now, OutputLayer, Selection, Strategy
-from fedjax_sel.strategies.facts import CANDIDATES, Counts, Request, Schedule
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies import facts
+from fedjax_sel.strategies.facts import (
+    ALL,
+    CANDIDATES,
+    NEVER,
+    SELECTED,
+    SERVER,
+    Request,
+    Schedule,
+    always,
+    at_start,
+    every,
+    rounds,
+)
 
-Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
-
-
-class BrokenContractError(UserError):
-    """A strategy breaks the contract."""
-
-
-def trace(name: str, hook: Hook) -> Any:
-    """Return the shapes of a hook's result, traced with 64-bit types for `init`; its UserErrors pass through."""
-    function, arguments = hook
-    with enable_x64(name == "init"), explained(name):
-        return jax.eval_shape(function, *arguments)
-
-
-def program(name: str, hook: Hook) -> tuple[str, list[bytes]]:
-    """Trace a hook without JAX's cache; return its program's text without addresses, and its constants."""
-    function, arguments = hook
-    with enable_x64(name == "init"):
-        closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
-    return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
+# Shapes: N clients, K selected, C classes, P parameters of the model. If a strategy declares `max_selected`, its value
+# replaces K in the shapes of a Selection and an Outcome.
+Path = tuple[Any, ...]  # keys from the top of a pytree to a leaf, such as ("Dense_1", "bias")
 
 
-@contextlib.contextmanager
-def explained(name: str) -> Iterator[None]:
-    """Convert the exceptions of tracing a hook into one-line errors; see `trace`."""
-    try:
-        yield
-    except UserError:
-        raise
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
-        raise BrokenContractError(
-            f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
-            "jnp for numpy, and counts of `now.env`"
-        ) from error
-    except RAISED_BY_PLUGINS as error:
-        raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
+class OutputLayer(NamedTuple):
+    """The paths of the logit layer's weights in a model's parameters."""
+
+    weight: Path  # path of the matrix, C x inputs or inputs x C
+    bias: Path | None  # path of the vector [C]; None: the layer has no bias
+
+    def weight_of(self, tree: Any) -> Any:
+        """Return the weight's leaf of a tree like `params`; for `outcome.updates` it has a leading axis [K]."""
+        return _at(tree, self.weight)
+
+    def bias_of(self, tree: Any) -> Any:
+        """Return the bias's leaf of a tree like `params`; for `outcome.updates` it is [K, C].
+
+        Raises:
+            UserError: the layer has no bias.
+        """
+        if self.bias is None:
+            raise UserError("bias: the model's output layer has no bias; choose a model whose output layer has one")
+        return _at(tree, self.bias)
 
 
-def num_places(strategy: Strategy, num_clients: int, num_selected: int) -> int:
-    """Return the number of places of a Selection, after checking `max_selected`."""
-    with explained("max_selected"):
-        count = strategy.num_places(num_clients, num_selected)
-    if not isinstance(count, int) or not num_selected <= count <= num_clients:
-        raise BrokenContractError(
-            f"`max_selected` returns {count!r} for N = {num_clients} and K = {num_selected}; return an integer from K "
-            "to N"
-        )
-    return count
+def _at(tree: Any, path: Path) -> Any:
+    for key in path:
+        tree = getattr(tree, key) if isinstance(key, str) and hasattr(tree, "_fields") else tree[key]
+    return tree
 
 
-def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
-    """Check that `select` returns (shapes of) a Selection with the right shapes and dtypes.
+@jax.tree_util.register_pytree_node_class
+@dataclasses.dataclass(frozen=True)
+class Env:
+    """The facts that every strategy receives without a query. Counts, shapes and paths are static."""
 
-    It has `num_places`: K, or the value of `max_selected` if the cohort size `is_random`.
+    num_clients: int
+    num_selected: int
+    num_rounds: int
+    num_classes: int
+    num_params: int
+    sizes: jax.Array  # training examples per client, int32 [N]
+    importance: jax.Array  # p_k = n_k / sum n, float32 [N]
+    all_sizes: Any = None  # examples per client, including held-out ones, int32 [N]; None: no examples are held out
+    params: Any = None  # shapes of the trained weights, a pytree like `outcome.updates`; None: not provided
+    output_layer: OutputLayer | None = None  # None: the model has no such layer, or it is not provided
+    has_clock: bool = False  # whether `outcome.seconds` and the fact `seconds` exist
+
+    def __post_init__(self):
+        if self.all_sizes is None:
+            object.__setattr__(self, "all_sizes", self.sizes)
+
+    def tree_flatten(self):
+        """Return the arrays as leaves and everything else as static data."""
+        shapes, structure = jax.tree.flatten(self.params)
+        counts = (self.num_clients, self.num_selected, self.num_rounds, self.num_classes, self.num_params)
+        static = (counts, tuple(shapes), structure, self.output_layer, self.has_clock)
+        return (self.sizes, self.importance, self.all_sizes), static
+
+    @classmethod
+    def tree_unflatten(cls, static, arrays):
+        """Rebuild an Env from the output of `tree_flatten`."""
+        counts, shapes, structure, output_layer, has_clock = static
+        params = jax.tree.unflatten(structure, shapes)
+        return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
+
+
+__all__ = [
+    "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
+    "Env", "Evaluation", "Fact", "Information", "Now", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
+    "ServerMetrics", "State", "Strategy", "UndeclaredFactError", "always", "at_start", "every",
+    "independent_selection", "keep_state", "no_state", "rounds",
+]  # fmt: skip
+
+State = Any  # a pytree; its structure and shapes never change during a run
+
+
+class Fact(NamedTuple):
+    """A table of one kind of fact, with one row per client."""
+
+    value: jax.Array  # float32 [N, ...]
+    age: jax.Array  # rounds since the measurement, int32 [N]; NEVER before the first one
+
+
+class UndeclaredFactError(UserError, AttributeError):
+    """A strategy reads a fact that it did not request."""
+
+
+def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> UndeclaredFactError:
+    """Return the error for reading a fact that was not requested."""
+    return UndeclaredFactError(
+        f"strategy {strategy!r} reads the fact {kind!r} without buying it: "
+        f"add Request({kind!r}, ...) to its requests (it has {', '.join(declared) or 'none'})"
+    )
+
+
+@jax.tree_util.register_pytree_node_class
+class Information:
+    """The tables of bought facts, one per requested kind: `info.profile.value`, `info.profile.age`."""
+
+    def __init__(self, strategy: str, facts: dict[str, Fact]):
+        self._strategy = strategy
+        self._facts = facts
+
+    def __getattr__(self, kind: str) -> Fact:
+        if kind.startswith("_"):
+            raise AttributeError(kind)
+        if kind not in self._facts:
+            raise undeclared(self._strategy, kind, self.kinds())
+        return self._facts[kind]
+
+    def kinds(self) -> tuple[str, ...]:
+        """Return the kinds of fact that the strategy requested."""
+        return tuple(self._facts)
+
+    def replace(self, kind: str, fact: Fact) -> "Information":
+        """Return a copy with one table replaced."""
+        return Information(self._strategy, {**self._facts, kind: fact})
+
+    def tree_flatten(self):
+        """Return the facts as leaves and the names as static data."""
+        return tuple(self._facts.values()), (self._strategy, tuple(self._facts))
+
+    @classmethod
+    def tree_unflatten(cls, static, facts):
+        """Rebuild an Information from the output of `tree_flatten`."""
+        strategy, kinds = static
+        return cls(strategy, dict(zip(kinds, facts)))
+
+
+class Now(NamedTuple):
+    """The server's knowledge when it calls a hook."""
+
+    env: Env
+    info: Information  # bought facts
+    round: jax.Array  # t from 0, int32 scalar; never batched
+    # Availability in this round, bool [N]; None if all clients are available. With None, a strategy can reuse
+    # computations that are constant over the run.
+    available: jax.Array | None
+
+
+class Selection(NamedTuple):
+    """The cohort of a round."""
+
+    ids: jax.Array  # int32 [K]
+    # float32 [K]; None: the simulator's aggregation rule applies. Their sum is 1, or 1 in expectation with `inclusion`.
+    weights: jax.Array | None
+    mask: jax.Array  # bool [K]; False: the entry is empty and no client trains
+
+    @classmethod
+    def of(cls, ids: jax.Array, available: jax.Array | None) -> "Selection":
+        """Select clients, int32 [K], without weights; entries with unavailable clients are empty."""
+        return cls(ids, None, jnp.ones(ids.shape, bool) if available is None else available[ids])
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class Unrequested:
+    """A placeholder for a fact that was not requested; reading it raises `UndeclaredFactError`."""
+
+    strategy: str
+    kind: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise undeclared(self.strategy, self.kind, ())
+
+    def __call__(self, *_: Any) -> Any:
+        raise undeclared(self.strategy, self.kind, ())
+
+
+class Evaluation(NamedTuple):
+    """The evaluation of a global model on the server's data; scalars."""
+
+    correct: jax.Array  # correct examples, int32; other tasks: the measure's sum, negated if lower is better
+    accuracy: jax.Array  # fraction of correct examples, or the mean of the task's first measure, float32
+    loss: jax.Array  # mean loss, float32; cross-entropy is in nats
+
+
+class ServerMetrics(NamedTuple):
+    """The server's own evaluation of a round, bought with Request("server_metrics", SERVER, always())."""
+
+    before: Evaluation  # evaluation of w^t
+    after: Evaluation  # evaluation of w^(t+1)
+
+
+class Outcome(NamedTuple):
+    """The result of a round, as the server receives it. Fields that `update` does not read are never computed.
+
+    Updates and the step are free, because training produces them. Each loss is one float per client, which is billed
+    if `update` reads it. A client whose report is lost has zeros.
     """
-    k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
-    is_selection(answer)
-    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
-        leaf: Any = getattr(answer, name)
-        if leaf is None:
-            if name == "weights":
-                continue
-            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with {meaning}")
-        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
-            actual = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
-            raise BrokenContractError(
-                f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with {meaning}"
-            )
+
+    updates: Any  # the cohort's updates w_k - w: the model's pytree with leading axis [K, ...]
+    losses_before: jax.Array  # loss of the received model on the client's own data, float32 [K]
+    losses_after: jax.Array  # loss after local training, float32 [K]
+    step: Any  # the aggregated step of the global model, a pytree like the model
+    reported: jax.Array  # whether the client's report arrived, bool [K]; False also for empty places
+    finite: jax.Array  # whether the client's update arrived and is finite, bool [K]
+    metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
+    # Learning rate times local steps (with momentum: FedNova's |a_k|_1), set by the server. An update divided by it is
+    # minus the mean gradient along the client's local path. float32 [K]; None if the server does not provide it.
+    path_lengths: Any = None
+    subset_loss: Any = None  # mask [M, K] -> losses [M] of averages; calling it without a request is an error
+    seconds: Any = None  # from the model's dispatch to the client's report, float32 [K]; None without a clock
 
 
-def is_selection(answer: Any) -> None:
-    """Check that `select` returns a Selection."""
-    if not isinstance(answer, Selection):
-        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
+def independent_selection(
+    key: jax.Array, probabilities: jax.Array, importance: jax.Array, num_places: int, available: jax.Array | None
+) -> Selection:
+    """Draw every client independently; a cohort of random size whose weights make the average unbiased.
 
+    The weight of a client is p_k over its probability, with p_k relative to the available clients. The weights sum to
+    one on average. `sampling.independent` bounds the effect of the limited number of places.
 
-def candidates(answer: Any, num_clients: int) -> None:
-    """Check that `candidates` returns client IDs: int32 [d] with d at most N."""
-    if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
-        raise BrokenContractError("`candidates` must return int32 [d]")
-    if answer.shape[0] > num_clients:
-        raise BrokenContractError(f"`candidates` returns {answer.shape[0]} IDs; return at most N = {num_clients}")
-
-
-def same_state(name: str, old: Any, new: Any) -> None:
-    """Check that a hook keeps the structure, shapes and dtypes of the state that `init` returns."""
-    if jax.tree.structure(new) != jax.tree.structure(old):
-        raise BrokenContractError(
-            f"`{name}` returns a state with another structure than `init` (other fields); "
-            "return the same NamedTuple, and store changing values in arrays"
-        )
-    for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
-        if before.shape != after.shape or before.dtype != after.dtype:
-            raise BrokenContractError(
-                f"`{name}` returns state{jax.tree_util.keystr(path)} as {after.dtype} {list(after.shape)}, but `init` "
-                f"returns {before.dtype} {list(before.shape)}; keep the dtype and shape"
-            )
-
-
-_shape: Any = jax.ShapeDtypeStruct
-COUNTS = Counts(num_params=39, num_classes=4, profile_size=5)
-MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classes
-    "Dense_0": {"bias": _shape((5,), jnp.float32), "kernel": _shape((2, 5), jnp.float32)},
-    "Dense_1": {"bias": _shape((4,), jnp.float32), "kernel": _shape((5, 4), jnp.float32)},
-}
-OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
-
-
-def check(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> None:
-    """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
-
-    The strategy must have passed `requests` and `base.check`. `available` is None or bool [N].
+    Args:
+        key: random key, consumed.
+        probabilities: inclusion probabilities, float32 [N]; 0 for unavailable clients.
+        importance: p_k, float32 [N].
+        num_places: the value of `max_selected`.
+        available: availability, bool [N]; None: all.
     """
-    with _named(strategy):
-        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
-        state = table["observe"][1][0]
-        if strategy.candidates is not None:
-            candidates(trace("candidates", table["candidates"]), num_clients)
-        for name in ("observe", "update"):
-            same_state(name, state, trace(name, table[name]))
+    ids, mask = sampling.independent(key, probabilities, num_places)
+    reachable = importance if available is None else jnp.where(available, importance, 0.0)
+    shares = reachable[ids] / reachable.sum()
+    return Selection(ids, sampling.inverse_probability_weights(shares, probabilities[ids], mask), mask)
 
 
-def knows_inclusion(
-    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
-) -> bool:
-    """Return whether a strategy knows its expected selection counts; arguments as for `check`."""
-    if strategy.inclusion is None:
-        return False
-    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
-    with _named(strategy):
-        counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
-        if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
-            raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
-    return counts is not None
+def keep_state(state: State, *_: Any) -> State:
+    """Return the state unchanged: the default `observe` and `update`."""
+    return state
 
 
-def traced(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> dict[str, Hook]:
-    """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
-    places = num_places(strategy, num_clients, num_selected)
-    key = jax.eval_shape(lambda: jax_settings.key(0))
-    now = now_shapes(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
-    with explained("init"):
-        state = protocol.state_shapes(strategy, key, now)
-    answer = trace("select", (strategy.select, (key, state, now)))
-    selection(answer, places, strategy.max_selected is not None)
-    outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
-    return hooks(strategy, key, state, now, answer, outcome)
+def no_state(key: jax.Array, now: Now) -> State:
+    """Return an empty state: the default `init`, for a strategy that learns nothing."""
+    del key, now
+    return ()
 
 
-def now_shapes(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> Now:
-    """Return the shapes of a hook's `now`, in a run of the given size with a small model."""
-    sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
-    counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
-    env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
-    info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
-    available: Any = None if everyone_available else _shape((num_clients,), jnp.bool_)
-    return Now(env, info, _shape((), jnp.int32), available)
+class Strategy(NamedTuple):
+    """A selection strategy. Functions are pure and traceable.
 
+    Attributes:
+        name: the name used in messages.
+        select: (key, state, now) -> Selection.
+        requests: the facts that the strategy buys beyond the free fields of `Outcome`.
+        init: (key, now) -> state. Called once, after the facts due `at_start` have been measured and before the first
+            round. It runs on the CPU with 64-bit types enabled, for decompositions in float64; the state is then cast
+            to 32-bit types. A strategy that learns nothing needs none.
+        update: (state, now, selection, outcome) -> state. Called after the round's aggregation. `now.info` contains
+            this round's answers of the SELECTED clients. `selection` is the cohort; `outcome.reported` marks the
+            clients whose report arrived.
+        observe: (state, now) -> state. Called in every round after ALL clients have answered and before the selection.
+            It updates the state from facts measured at the opening of the round.
+        candidates: (key, state, now) -> int32 [d], the distinct clients that requests to CANDIDATES query. In `select`,
+            their answers have age 0; unavailable candidates do not answer. None without such requests.
+        inclusion: (state, now) -> expected number of times that `select` names each client, float32 [N], positive for
+            every client that can be selected. Returns None if it is unknown for this `now.available`. Only the
+            aggregation rule `unbiased` uses it. None if the law has no closed form.
+        max_selected: (N, K) -> largest cohort, an integer from K to N, for a strategy whose cohort size is random. A
+            Selection then has that many places, and the mask marks the selected clients. Memory and time follow the
+            places; the ledger bills the selected clients. For independent draws of K clients on average, use
+            `sampling.independent_places`, which is min(N, K + 4 sqrt(K)), rounded up. None: K clients.
+        with_replacement: whether `ids` may repeat a client; a declaration for tests and readers.
+    """
 
-def hooks(strategy: Strategy, key: Any, state: Any, now: Now, answer: Any, outcome: Any) -> dict[str, Hook]:
-    """Return name -> hook with its argument shapes, in the order of a round, from the shapes of their arguments."""
-    table: dict[str, Hook] = {
-        "init": (strategy.init, (key, now)),
-        "observe": (strategy.observe, (state, now)),
-        "select": (strategy.select, (key, state, now)),
-        "update": (strategy.update, (state, now, answer, outcome)),
-    }
-    if strategy.candidates is not None:
-        table["candidates"] = (strategy.candidates, (key, state, now))
-    return table
+    name: str
+    select: Callable[[jax.Array, State, Now], Selection]
+    requests: tuple[Request, ...] = ()
+    init: Callable[[jax.Array, Now], State] = no_state
+    update: Callable[[State, Now, Selection, Outcome], State] = keep_state
+    observe: Callable[[State, Now], State] = keep_state
+    candidates: Callable[[jax.Array, State, Now], jax.Array] | None = None
+    inclusion: Callable[[State, Now], jax.Array | None] | None = None
+    max_selected: Callable[[int, int], int] | None = None
+    with_replacement: bool = False
 
+    def num_places(self, num_clients: int, num_selected: int) -> int:
+        """Return the number of places of a Selection: K, or the value of `max_selected`."""
+        return num_selected if self.max_selected is None else self.max_selected(num_clients, num_selected)
 
-def requests(strategy: Strategy) -> None:
-    """Check the types and schedules of a strategy's requests."""
-    with _named(strategy):
-        if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
-            raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
-        for request in strategy.requests:
-            shown = f"Request({request.kind!r}, {request.who!r}, ..)"
-            if not isinstance(request.when, Schedule):
-                raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
-            for rule in request.when.rules:
-                if rule.first < 0 or rule.period < 1 or (rule.last is not None and rule.last < rule.first):
-                    raise BrokenContractError(
-                        f"{shown} has the schedule {tuple(rule)} (first, last, period), which contains no rounds"
-                    )
-            pairs = request.options
-            if not isinstance(pairs, tuple) or not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
-                raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
-        if strategy.candidates is not None and CANDIDATES not in [request.who for request in strategy.requests]:
-            raise BrokenContractError(
-                "it has a `candidates` function but no request to CANDIDATES; remove it, or add a request"
-            )
+    @property
+    def needs_clock(self) -> bool:
+        """Whether a request can be served only by a run with simulated time."""
+        return any(facts.KINDS[request.kind].needs_clock for request in self.requests)
 
-
-@contextlib.contextmanager
-def _named(strategy: Strategy) -> Iterator[None]:
-    """Prefix contract errors with the strategy's name."""
-    try:
-        yield
-    except BrokenContractError as error:
-        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
+    @property
+    def needs_validation(self) -> bool:
+        """Whether the server must hold data of its own to serve a request."""
+        return any(request.is_on_validation_data for request in self.requests)

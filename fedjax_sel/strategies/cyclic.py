@@ -26,7 +26,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 
 
 class State(NamedTuple):

@@ -40,7 +40,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.osmd import among, draw, gradients, lengths
 
 _FLOOR = 0.01  # smallest q, in units of 1 / N: a weight is at most 100 times that of a uniform draw

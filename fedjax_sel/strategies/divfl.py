@@ -33,7 +33,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import facility_location
-from fedjax_sel.strategies.base import Fact, Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Fact, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _SUBSET_SHARE = 0.1  # fraction of clients that a stochastic greedy step evaluates, but at least K of them

@@ -49,7 +49,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 
 _SMALLEST = 1e-30  # of a probability that a division sees
 _CERTAIN = 1 - 1e-6  # from here on, a probability is 1 but for rounding

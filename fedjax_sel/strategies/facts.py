@@ -3,17 +3,10 @@
 import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-
-from fedjax_sel.core.parsing import one_of
-from fedjax_sel.errors import UserError
-
-if TYPE_CHECKING:
-    from fedjax_sel.strategies.base import Strategy
-
 
 ALL = "all"  # each available client; before the first round, each client (or see `--start-queries`)
 CANDIDATES = "candidates"  # the clients that the strategy's `candidates` returns
@@ -119,6 +112,11 @@ class Request(NamedTuple):
     def option(self, name: str, default: Any = None) -> Any:
         """Return an option's value."""
         return dict(self.options).get(name, default)
+
+    @property
+    def is_on_validation_data(self) -> bool:
+        """Whether the server answers on data of its own."""
+        return self.who == SERVER and self.option("on", "validation") == "validation"
 
 
 class Counts(NamedTuple):
@@ -230,35 +228,3 @@ def floats(request: Request, counts: Counts) -> int:
     """Return the number of floats that one client uploads to answer a request."""
     kind = KINDS[request.kind]
     return math.prod(kind.shape(counts, request)) + kind.extra_floats if kind.has_table else 0
-
-
-def needs_clock(strategy: "Strategy") -> bool:
-    """Return whether a strategy buys a fact that only a run with simulated time can serve."""
-    return any(KINDS[request.kind].needs_clock for request in strategy.requests)
-
-
-def check_requests(strategy: "Strategy") -> None:
-    """Reject requests that are not in the catalog, or that can never be served."""
-    options: dict[str, tuple] = {}
-    for request in strategy.requests:
-        name = f"strategy {strategy.name!r} requests {request.kind!r}"
-        if request.kind not in KINDS:
-            raise UserError(f"{name}; the simulator serves {', '.join(KINDS)}")
-        kind = KINDS[request.kind]
-        if request.who not in kind.who:
-            raise UserError(f"{name} from {request.who!r}; request it from {' or '.join(kind.who)}")
-        for option, value in request.options:
-            allowed = kind.options[one_of(f"options of {request.kind} in {strategy.name}", option, kind.options)]
-            if isinstance(allowed, type):
-                if not isinstance(value, allowed) or value < 1:
-                    raise UserError(f"{name} with {option}={value!r}; give a whole number of at least 1")
-            elif value not in allowed:
-                raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
-        if options.setdefault(request.kind, request.options) != request.options:
-            raise UserError(f"{name} twice with different options; use the same options in both requests")
-        if request.who != ALL and request.when.before_first_round:
-            raise UserError(f"{name} from {request.who!r} before the first round; only {ALL!r} can answer at_start()")
-        if request.who == CANDIDATES and strategy.candidates is None:
-            raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
-        if request.who == SERVER and not request.when.in_every_round:
-            raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")

@@ -40,7 +40,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
 
 _BALANCED = 1e-10

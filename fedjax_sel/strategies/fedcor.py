@@ -60,7 +60,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import gaussian_process, sampling
-from fedjax_sel.strategies.base import ALL, Env, Now, Outcome, Request, Selection, Strategy, every, rounds
+from fedjax_sel.strategies.contract import ALL, Env, Now, Outcome, Request, Selection, Strategy, every, rounds
 
 Preset = Literal["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
 Task = Literal["fmnist", "cifar10"]

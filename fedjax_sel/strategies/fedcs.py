@@ -37,7 +37,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, Request, always, at_start
 from fedjax_sel.strategies.oort import known_or_median
 

@@ -24,7 +24,7 @@ random cohort; here a copy is trained and discarded, as FedCor states. The paper
 import functools
 from typing import Any
 
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.fedcor import build, fedcor
 
 

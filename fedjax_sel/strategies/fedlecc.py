@@ -38,7 +38,7 @@ import jax.numpy as jnp
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, always, at_start
 
 

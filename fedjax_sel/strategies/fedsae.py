@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import active_cohort, known_or_largest, valuations
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, SELECTED, Request, always, at_start, rounds
 
 _TEMPERATURE = 0.01

@@ -34,7 +34,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import decompositions, kdpp, sampling
-from fedjax_sel.strategies.base import ALL, NEVER, Now, Request, Selection, Strategy, at_start
+from fedjax_sel.strategies.contract import ALL, NEVER, Now, Request, Selection, Strategy, at_start
 
 _REQUESTS = {
     "fc1": Request("profile", ALL, at_start()),

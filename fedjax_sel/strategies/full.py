@@ -10,7 +10,7 @@ Differs from the paper: the weights are those of --aggregation. FedAvg weights b
 
 import jax.numpy as jnp
 
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 
 
 def full() -> Strategy:

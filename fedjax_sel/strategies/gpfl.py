@@ -47,7 +47,7 @@ from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Evaluation, Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Evaluation, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SERVER, Request, always, at_start
 
 Preset = Literal["gpfl-c", "gpfl-ref"]

@@ -36,7 +36,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import SERVER, Request, always
 
 

@@ -46,7 +46,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 
 _LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow float32
 

@@ -35,7 +35,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy, independent_selection
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, independent_selection
 
 
 class State(NamedTuple):

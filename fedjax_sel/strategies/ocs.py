@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Selection, Strategy, independent_selection
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, independent_selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, Request, always
 
 

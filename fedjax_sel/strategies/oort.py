@@ -64,7 +64,7 @@ import numpy as np
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` excludes

@@ -48,7 +48,7 @@ from jax import lax
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 
 
 class State(NamedTuple):

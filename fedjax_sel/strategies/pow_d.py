@@ -30,7 +30,7 @@ import jax.numpy as jnp
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Env, Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy
 from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED, Request, always
 
 _TRAIN_FIRST_CANDIDATES = 10

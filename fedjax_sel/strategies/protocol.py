@@ -12,7 +12,7 @@ from jax.extend.core import Literal
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies.contract import (
     Evaluation,
     Fact,
     Information,
@@ -177,7 +177,7 @@ def observe(strategy: Strategy, state: Any, now: Now, key: jax.Array) -> tuple[A
     state = strategy.observe(state, now)
     if not requests_to(strategy, CANDIDATES):
         return state, None
-    assert strategy.candidates is not None, "facts.check rejects this strategy"
+    assert strategy.candidates is not None, "checks.requests rejects this strategy"
     return state, strategy.candidates(key, state, now)
 
 

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.base import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy
 
 
 def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] = "uniform-wor") -> Strategy:

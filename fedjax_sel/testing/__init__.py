@@ -21,9 +21,8 @@ import numpy as np
 from fedjax_sel.core import parsing
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
-from fedjax_sel.strategies import base, contract
-from fedjax_sel.strategies.base import ALL, CANDIDATES, SELECTED, Now, Request, Schedule, Strategy, keep_state
-from fedjax_sel.strategies.facts import needs_clock
+from fedjax_sel.strategies import checks
+from fedjax_sel.strategies.contract import ALL, CANDIDATES, SELECTED, Now, Request, Schedule, Strategy, keep_state
 from fedjax_sel.strategies.from_numpy import own_errors
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.testing.bench import (
@@ -43,24 +42,23 @@ __all__ = ["CHECKS", "Check", "ConformanceError", "Finding", "Report", "check_st
 
 def requests(bench: Bench) -> None:
     """Check that each request has a known kind, a group that can answer it, and a valid schedule."""
-    contract.requests(bench.strategy)
-    base.check(bench.strategy, holdout=0.5, server_validation=0.5)  # assumes that all data exist
+    checks.requests(bench.strategy)
 
 
 def traceable(bench: Bench) -> None:
     """Check that every hook can be traced, and reads only requested facts."""
     _ = bench.state
-    with contract.explained("select"):
-        contract.is_selection(bench.selection)
+    with checks.explained("select"):
+        checks.is_selection(bench.selection)
     for name, hook in bench.hooks().items():
-        contract.trace(name, hook)
+        checks.trace(name, hook)
 
 
 def pure(bench: Bench) -> None:
     """Check that tracing a hook twice gives the same program."""
     for name, hook in bench.own_hooks().items():
         try:
-            same = contract.program(name, hook) == contract.program(name, hook)
+            same = checks.program(name, hook) == checks.program(name, hook)
         except Exception as error:
             raise Violation(
                 f"`{name}` fails when it is traced a second time ({type(error).__name__}): it stores values "
@@ -97,7 +95,7 @@ def state(bench: Bench) -> None:
     """Check that every hook keeps the structure, shapes and dtypes of the state."""
     for name, hook in bench.own_hooks().items():
         if name in ("observe", "update"):
-            contract.same_state(name, bench.state, contract.trace(name, hook))
+            checks.same_state(name, bench.state, checks.trace(name, hook))
 
 
 def key_used(bench: Bench) -> None:
@@ -305,10 +303,10 @@ TOLERANCE = 1e-5  # tolerance of the sum of weights
 
 def answer(bench: Bench) -> None:
     """Check that `select` returns a Selection with the right shapes and dtypes."""
-    contract.selection(bench.selection, bench.num_places, bench.strategy.max_selected is not None)
+    checks.selection(bench.selection, bench.num_places, bench.strategy.max_selected is not None)
     if bench.strategy.candidates is not None:
-        named = contract.trace("candidates", bench.hooks()["candidates"])
-        contract.candidates(named, bench.options.num_clients)
+        named = checks.trace("candidates", bench.hooks()["candidates"])
+        checks.candidates(named, bench.options.num_clients)
 
 
 def cohort(bench: Bench) -> None:
@@ -459,7 +457,7 @@ def ledger(bench: Bench) -> None:
         dataset=f"synthetic:train_size={20 * n},test_size=60,num_classes={CLASSES},image_size=4",
         num_clients=n, num_selected=bench.options.num_selected, local_steps=2, batch_size=8, holdout=0.2, rounds=rounds,
         chunk=rounds, eval_every=rounds, report_failure_rate=LOST,
-        algo=_watched(bench.strategy, candidates, reporting), timing="tiers" if needs_clock(bench.strategy) else "none",
+        algo=_watched(bench.strategy, candidates, reporting), timing="tiers" if bench.strategy.needs_clock else "none",
     )  # fmt: skip
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()
@@ -628,7 +626,7 @@ def examine(
         return _invalid_factory(factory, why)
     if not isinstance(strategy, Strategy):
         kind = type(strategy).__name__
-        return _invalid_factory(factory, f"it returns {kind} and must return a fedjax_sel.strategies.base.Strategy")
+        return _invalid_factory(factory, f"it returns {kind} and must return a fedjax_sel.strategies.contract.Strategy")
     bench = Bench(strategy, Options(num_clients, num_selected, rounds, games, seed, run))
     findings: dict[str, Finding] = {}
     for check in CHECKS:

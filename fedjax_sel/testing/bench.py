@@ -12,8 +12,9 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.core import jax_settings, parsing
-from fedjax_sel.strategies import base, contract, protocol
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies import checks, contract, protocol
+from fedjax_sel.strategies.checks import COUNTS, MODEL, OUTPUT_LAYER
+from fedjax_sel.strategies.contract import (
     Env,
     Evaluation,
     Information,
@@ -25,7 +26,6 @@ from fedjax_sel.strategies.base import (
     keep_state,
     no_state,
 )
-from fedjax_sel.strategies.contract import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.facts import KINDS, NEVER, Request, always, shape
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
@@ -329,7 +329,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         rows = jnp.where(kept.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0)
         return rows.sum(axis=0) / jnp.maximum(kept.sum(), 1)
 
-    metrics: Any = base.Unrequested(strategy.name, "server_metrics")
+    metrics: Any = contract.Unrequested(strategy.name, "server_metrics")
     if any(request.kind == "server_metrics" for request in strategy.requests):
         metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
     after = jnp.asarray(world.losses_after)[round, ids]
@@ -382,7 +382,7 @@ class Bench:
     @property
     def num_places(self) -> int:
         """The number of places of a cohort."""
-        return contract.num_places(self.strategy, self.options.num_clients, self.options.num_selected)
+        return checks.num_places(self.strategy, self.options.num_clients, self.options.num_selected)
 
     @functools.cached_property
     def key(self) -> Any:
@@ -397,19 +397,19 @@ class Bench:
     @functools.cached_property
     def state(self) -> Any:
         """The shapes of the initial state."""
-        with contract.explained("init"):
+        with checks.explained("init"):
             return protocol.state_shapes(self.strategy, *self.start)
 
-    def hooks(self) -> dict[str, contract.Hook]:
+    def hooks(self) -> dict[str, checks.Hook]:
         """Return every hook of the strategy with the shapes of its arguments."""
         k = self.num_places
         shape: Any = jax.ShapeDtypeStruct
         weights = None if self.selection.weights is None else shape((k,), jnp.float32)
         answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
         outcome = protocol.outcome_shapes(self.strategy, k, MODEL, "seconds" in self.world.facts)
-        return contract.hooks(self.strategy, self.key, self.state, self.start.now, answer, outcome)
+        return checks.hooks(self.strategy, self.key, self.state, self.start.now, answer, outcome)
 
-    def own_hooks(self) -> dict[str, contract.Hook]:
+    def own_hooks(self) -> dict[str, checks.Hook]:
         """Return the hooks that the strategy defines."""
         return {name: hook for name, hook in self.hooks().items() if hook[0] not in (keep_state, no_state)}
 

@@ -8,7 +8,6 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Dataset, Experiment, UserError, strategies
 from fedjax_sel.experiment import problem
-from fedjax_sel.strategies import facts
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     num_clients=6, num_selected=2, local_steps=1, batch_size=4, rounds=2, chunk=2, server_validation=0.1,
@@ -19,7 +18,7 @@ PICTURES = "synthetic:train_size=120,test_size=20,num_classes=4,image_size=32,ch
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", strategies.names())
 def test_resnet8_trains_under_every_strategy(algo):
-    timing = "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+    timing = "tiers" if strategies.make(algo).needs_clock else "none"
     result = fedjax_sel.run(SMALL.replace(algo=algo, model="resnet8", dataset=PICTURES, timing=timing))
     assert result.finished and (result.test_loss > 0).all() and result.model.num_params == 77_652
 

@@ -15,7 +15,6 @@ from fedjax_sel.experiment.checking import check
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import core, layers
 from fedjax_sel.simulation import run
-from fedjax_sel.strategies import facts
 
 BF16 = jnp.bfloat16
 HIGHEST = (jax.lax.Precision.HIGHEST,) * 2
@@ -111,7 +110,7 @@ def test_what_a_module_of_plain_flax_leaves_open_is_float32(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("algo", strategies.names())
 def test_strategies_and_the_server_multiply_in_float32_whatever_the_model_does(algo):
-    timing = "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+    timing = "tiers" if strategies.make(algo).needs_clock else "none"
     program = run.prepare(pose(SMALL.replace(algo=algo, precision="bfloat16", timing=timing)))
     given = program.carry, np.int32(0), program.federation, program.streams
     found = list(multiplications(program.chunk.trace(*given).jaxpr.jaxpr))

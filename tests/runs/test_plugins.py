@@ -19,7 +19,7 @@ QUICK = [
 STRATEGY = """
 import sys
 import jax.numpy as jnp
-from fedjax_sel.strategies.base import Selection, Strategy
+from fedjax_sel.strategies.contract import Selection, Strategy
 import {helper}
 
 def select(key, state, now):

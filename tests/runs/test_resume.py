@@ -393,7 +393,7 @@ KEYED = """
 from typing import NamedTuple
 import jax
 import jax.numpy as jnp
-from fedjax_sel.strategies.base import Selection, Strategy
+from fedjax_sel.strategies.contract import Selection, Strategy
 
 class State(NamedTuple):
     key: jax.Array

@@ -8,8 +8,7 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import strategies
-from fedjax_sel.strategies.base import Strategy
-from fedjax_sel.strategies.facts import needs_clock
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.protocol import requests_at_start
 
 N, K, CLASSES = 12, 3, 4
@@ -22,7 +21,7 @@ class Recording:
 
     def __init__(self, algo, rounds, available="1", lost=0.0, seed=5, timed=False, **parameters):
         self.strategy = algo if isinstance(algo, Strategy) else strategies.make(algo, **parameters)
-        self.timed = timed or needs_clock(self.strategy)
+        self.timed = timed or self.strategy.needs_clock
         timing = {"timing": "tiers", "timing_args": {"jitter": "0.5"}, "deadline": "q0.8"} if self.timed else {}
         self.rounds, self.seed = rounds, seed
         self.answered = defaultdict(dict)  # hook -> round -> what it was given

@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, strategies
 from fedjax_sel.simulation.availability import bounded
-from fedjax_sel.strategies.base import ALL, SERVER, Request, Selection, Strategy, always
+from fedjax_sel.strategies.contract import ALL, SERVER, Request, Selection, Strategy, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
 N, K, T, P = 6, 2, 3, 5

@@ -11,7 +11,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, every
+from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, every
 from tests.selector.recording import K, N, Recording
 
 ADAM = ("fedgp", "fedcor")

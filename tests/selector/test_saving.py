@@ -11,7 +11,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, strategies
 from fedjax_sel.selector import selector as storage
-from fedjax_sel.strategies.base import ALL, Request, Selection, Strategy, always
+from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, always
 
 N, K, T = 6, 2, 4
 CALLS = 3  # of `one_call` in a round of power-of-choice

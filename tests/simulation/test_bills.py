@@ -13,7 +13,6 @@ from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies.facts import needs_clock
 
 N, K, T, Q = 10, 3, 9, 64
 SMALL = Config().replace(
@@ -36,7 +35,7 @@ def start(value):
 
 
 def bill_of(algo, **hyperparameters):
-    timing = "tiers" if needs_clock(strategies.make(algo, **hyperparameters)) else "none"
+    timing = "tiers" if strategies.make(algo, **hyperparameters).needs_clock else "none"
     problem = pose(SMALL.replace(algo=algo, algo_args=hyperparameters, timing=timing))
     program = run.prepare(problem)
     _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)

@@ -16,7 +16,7 @@ from fedjax_sel import timing
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
     SELECTED,

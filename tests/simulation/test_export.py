@@ -14,7 +14,7 @@ from fedjax_sel import data, devices, strategies
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.experiment import problem
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.strategies import facts, protocol
+from fedjax_sel.strategies import protocol
 from fedjax_sel.training import optimizers
 
 PLATFORMS = {  # custom calls that XLA has there; mhlo.* is in what JAX 0.7 makes
@@ -85,7 +85,7 @@ def assert_exports(*experiment, **settings):
 
 
 def timing_of(algo):
-    return "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+    return "tiers" if strategies.make(algo).needs_clock else "none"
 
 
 @pytest.mark.fast_cases(5)

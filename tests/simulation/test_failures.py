@@ -14,8 +14,8 @@ from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies import base
-from fedjax_sel.strategies.base import SELECTED, Request, always, every
+from fedjax_sel.strategies import contract
+from fedjax_sel.strategies.contract import SELECTED, Request, always, every
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -128,7 +128,7 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
         old, new = (jax.tree.map(lambda leaf: leaf[0], getattr(info, kind)) for info in (before, carry.info))
         silent = np.setdiff1d(np.arange(12), cohort[~lost])
         np.testing.assert_array_equal(new.value[silent], old.value[silent])
-        np.testing.assert_array_equal(new.age[silent], np.minimum(old.age[silent] + 1, base.NEVER))
+        np.testing.assert_array_equal(new.age[silent], np.minimum(old.age[silent] + 1, contract.NEVER))
         np.testing.assert_array_equal(new.age[cohort[~lost]], 1)  # a round is over
         start = 12 if t == 0 and kind != "training_loss" else 0  # asked of all before the first round
         assert ledger.floats_up == length * (start + (~lost).sum())
@@ -148,13 +148,13 @@ def test_whom_nobody_hears_of_tells_nothing_where_clients_are_away():
         return {"updates": jnp.zeros((6,)), "after": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
 
     def select(key, state, now):
-        return base.Selection(jnp.arange(6, dtype=jnp.int32), None, now.available[:6])
+        return contract.Selection(jnp.arange(6, dtype=jnp.int32), None, now.available[:6])
 
     def update(state, now, selection, outcome):
         total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
         return {"updates": total, "after": outcome.losses_after, "finite": outcome.finite}
 
-    strategy = base.Strategy("curious", select, init=init, update=update)
+    strategy = contract.Strategy("curious", select, init=init, update=update)
     config = LOSSY.replace(algo="random", report_failure_rate=0.0, available=0.5)
     program = run.prepare(dataclasses.replace(pose(config), strategy=strategy))
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -174,14 +174,14 @@ def test_the_bill_of_facts_that_are_lost_with_a_report():
         return {"updates": jnp.zeros((6,)), "before": jnp.zeros((6,)), "finite": jnp.zeros((6,), bool)}
 
     def select(key, state, now):
-        return base.Selection(cohort, None, jnp.ones(6, bool))
+        return contract.Selection(cohort, None, jnp.ones(6, bool))
 
     def update(state, now, selection, outcome):
         total = sum(jnp.abs(leaf).reshape(6, -1).sum(axis=1) for leaf in jax.tree.leaves(outcome.updates))
         return {"updates": total, "before": outcome.losses_before, "finite": outcome.finite}
 
     requests = tuple(Request(kind, SELECTED, every(2) if kind == "profile" else always()) for kind in kinds)
-    strategy = base.Strategy("curious", select, requests, init=init, update=update)
+    strategy = contract.Strategy("curious", select, requests, init=init, update=update)
     problem = dataclasses.replace(pose(LOSSY.replace(algo="random")), strategy=strategy)
     p, q, c = problem.model.num_params, problem.model.profile_size, 10
     for t, before, carry, _, lost, ledger in lossy_rounds(problem):

@@ -16,8 +16,8 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import availability, clock, evaluation, run
 from fedjax_sel.simulation.state import env_of, settle
-from fedjax_sel.strategies import base
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies import checks, contract
+from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
     NEVER,
@@ -69,7 +69,7 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
         return state
 
     def select(key, state, now):
-        return base.Selection(jnp.array(ids, jnp.int32), None, jnp.ones(len(ids), bool))
+        return contract.Selection(jnp.array(ids, jnp.int32), None, jnp.ones(len(ids), bool))
 
     def update(state, now, selection, outcome):
         state = write_down("update", state, now)
@@ -82,7 +82,7 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
         return state
 
     name_candidates = None if candidates is None else lambda key, state, now: jnp.array(candidates)
-    return base.Strategy(
+    return contract.Strategy(
         "watcher", select, tuple(requests), init, update, candidates=name_candidates,
         observe=lambda state, now: write_down("observe", state, now),
     )  # fmt: skip
@@ -91,7 +91,7 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
 def play(strategy, config=SMALL, **flat_names):
     """Runs one chunk: the strategy's last state (without the seeds' axis), the ledger, the records, the program."""
     problem = dataclasses.replace(pose(config.replace(algo="random", **flat_names)), strategy=strategy)
-    base.check(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
+    checks.requests(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
     program = run.prepare(problem)
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
@@ -224,7 +224,7 @@ def test_who_trains_to_answer_trains_as_the_cohort_does():
         return state.at[now.round].set(jnp.stack([jnp.abs(bought - reported).max(), jnp.abs(reported).max()]))
 
     strategy = watcher(Request("update", ALL, always()))._replace(
-        init=lambda key, now: jnp.zeros((T, 2)), update=update, observe=base.keep_state
+        init=lambda key, now: jnp.zeros((T, 2)), update=update, observe=contract.keep_state
     )
     difference, size = play(strategy, momentum=0.9, momentum_buffer="persistent")[0].T
     assert (difference < 1e-5).all() and (size > 1e-3).all()
@@ -484,7 +484,7 @@ def test_the_servers_loss_of_averages_of_subsets(on, lost):
         zeros, heard = jnp.zeros((T, len(masks))), jnp.zeros((T, K), bool)
         return {"losses": zeros, "metrics": jnp.zeros((T, 2)), "first": first, "heard": heard}
 
-    strategy = watcher(*requests)._replace(init=init, update=update, observe=base.keep_state)
+    strategy = watcher(*requests)._replace(init=init, update=update, observe=contract.keep_state)
     state, ledger, before, program = play(strategy, SMALL, server_validation=0.1, report_failure_rate=lost)
     np.testing.assert_allclose(state["losses"][:, :2], state["metrics"], rtol=1e-5)  # of nobody, of everybody
     assert (state["heard"].all() and lost == 0) or not state["heard"].all()
@@ -514,7 +514,7 @@ def test_calling_for_losses_of_subsets_unasked_or_of_another_number_is_an_error(
         ((Request("subset_loss", SERVER, always()),), r"the mask is bool \[2, 3\], but subsets=1 was requested"),
     ):
         strategy = watcher(*requests)._replace(
-            init=lambda key, now: jnp.zeros(()), update=update, observe=base.keep_state
+            init=lambda key, now: jnp.zeros(()), update=update, observe=contract.keep_state
         )
         with pytest.raises(UserError, match=words):
             play(strategy, SMALL, server_validation=0.1)
@@ -528,7 +528,7 @@ def test_an_update_norm_is_the_length_of_the_update():
 
     requests = (Request("update", ALL, always()), Request("update_norm", ALL, always()))
     strategy = watcher(*requests)._replace(
-        init=lambda key, now: jnp.zeros((T, 2, N)), update=update, observe=base.keep_state
+        init=lambda key, now: jnp.zeros((T, 2, N)), update=update, observe=contract.keep_state
     )
     state, ledger, _, program = play(strategy)
     np.testing.assert_allclose(state[:, 0], state[:, 1], rtol=1e-5)
@@ -549,7 +549,7 @@ def test_a_strategy_finds_the_output_layer():
         bought = layer.bias_of(jax.vmap(jax.flatten_util.ravel_pytree(like)[1])(flat))
         return state.at[now.round].set(jnp.stack([free, bought]))
 
-    strategy = watcher(Request("update", ALL, always()))._replace(init=init, update=update, observe=base.keep_state)
+    strategy = watcher(Request("update", ALL, always()))._replace(init=init, update=update, observe=contract.keep_state)
     found = play(strategy)[0]
     np.testing.assert_allclose(found[:, 0, [2, 9, 4]], found[:, 1, [2, 9, 4]], atol=1e-6)
     assert np.abs(found[:, 0, [2, 9, 4]]).min() > 0
@@ -572,8 +572,8 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
     def update(state, now, selection, outcome):
         return state + outcome.metrics.after.accuracy
 
-    strategy = watcher()._replace(init=lambda key, now: jnp.zeros(()), update=update, observe=base.keep_state)
-    with pytest.raises(base.UndeclaredFactError, match="'watcher' reads the fact 'server_metrics'"):
+    strategy = watcher()._replace(init=lambda key, now: jnp.zeros(()), update=update, observe=contract.keep_state)
+    with pytest.raises(contract.UndeclaredFactError, match="'watcher' reads the fact 'server_metrics'"):
         play(strategy)
 
 
@@ -594,14 +594,14 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 )
 def test_requests_that_cannot_be_served(request_, sentence):
     with pytest.raises(UserError) as caught:
-        base.check(watcher(request_), holdout=0.0, server_validation=0.0)
+        checks.requests(watcher(request_), holdout=0.0, server_validation=0.0)
     assert sentence in str(caught.value) and "watcher" in str(caught.value)
 
 
 def test_one_table_holds_one_measure():
     strategy = watcher(Request("loss", ALL, at_start()), Request("loss", SELECTED, always(), (("on", "all"),)))
     with pytest.raises(UserError, match="twice with different options"):
-        base.check(strategy, 0.2, 0.0)
+        checks.requests(strategy, 0.2, 0.0)
 
 
 def test_strategies_are_told_how_much_clients_hold_out():

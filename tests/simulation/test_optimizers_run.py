@@ -19,7 +19,7 @@ from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import clock, keys, run
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies import base, facts
+from fedjax_sel.strategies import contract
 from fedjax_sel.training import client, optimizers, schedule, server
 from tests.strategies.hooks import env_of, info_of, now_of, started
 
@@ -42,9 +42,11 @@ def in_turns():
 
     def select(key, state, now):
         ids = (2 * now.round + jnp.arange(K, dtype=jnp.int32)) % N
-        return base.Selection(ids, None, jnp.ones(K, bool))
+        return contract.Selection(ids, None, jnp.ones(K, bool))
 
-    return base.Strategy("in_turns", select, init=init, update=lambda state, now, selection, outcome: outcome.updates)
+    return contract.Strategy(
+        "in_turns", select, init=init, update=lambda state, now, selection, outcome: outcome.updates
+    )
 
 
 def program_of(**flat_names):
@@ -344,8 +346,8 @@ FEW = SMALL.replace(
 def all_at_once(k):
     """Selects everyone and keeps the updates."""
     shapes = jax.eval_shape(models.make("mlp", (4, 4, 1), 4).init, jax.random.key(0)).trained
-    return base.Strategy(
-        "all", lambda key, state, now: base.Selection(jnp.arange(k), None, jnp.ones(k, bool)),
+    return contract.Strategy(
+        "all", lambda key, state, now: contract.Selection(jnp.arange(k), None, jnp.ones(k, bool)),
         init=lambda key, now: jax.tree.map(lambda leaf: jnp.zeros((k, *leaf.shape)), shapes),
         update=lambda state, now, selection, outcome: outcome.updates,
     )  # fmt: skip
@@ -579,7 +581,7 @@ MATRIX = [
 
 
 def timing_of(algo):
-    return "tiers" if facts.needs_clock(strategies.make(algo)) else "none"
+    return "tiers" if strategies.make(algo).needs_clock else "none"
 
 
 @pytest.mark.parametrize("algo,optimizer", MATRIX)

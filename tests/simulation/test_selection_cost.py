@@ -16,7 +16,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import selection_cost
 from fedjax_sel.simulation.selection_cost import Setting
-from fedjax_sel.strategies.base import (
+from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
     NEVER,

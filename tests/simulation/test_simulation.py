@@ -17,8 +17,8 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import clock, keys, layout, run
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies import base
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies import checks, contract
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training import client
 
 SMALL = Config().replace(
@@ -208,12 +208,12 @@ def always(ids, **fields):
         return jax.tree.map(lambda leaf: jnp.zeros((now.env.num_selected, *leaf.shape)), shapes)
 
     def select(key, state, now):
-        return base.Selection(ids, None, jnp.ones(len(ids), bool))
+        return contract.Selection(ids, None, jnp.ones(len(ids), bool))
 
     def update(state, now, selection, outcome):
         return outcome.updates
 
-    return base.Strategy("always", select, init=init, update=update, **fields)
+    return contract.Strategy("always", select, init=init, update=update, **fields)
 
 
 @pytest.mark.slow
@@ -355,31 +355,33 @@ def test_ledger_counts_distinct_clients_and_their_own_examples():
 @pytest.mark.slow
 def test_facts_are_bought_on_schedule_age_and_are_billed():
     """A strategy of a user's own: profiles in rounds 1 and 4, whose ages it writes down."""
-    when = base.every(3, offset=1)
+    when = contract.every(3, offset=1)
 
     def init(key, now):
         return jnp.zeros((now.env.num_rounds,), jnp.int32)
 
     def select(key, state, now):
-        return base.Selection(jnp.arange(3, dtype=jnp.int32), None, jnp.ones(3, bool))
+        return contract.Selection(jnp.arange(3, dtype=jnp.int32), None, jnp.ones(3, bool))
 
     def update(state, now, selection, outcome):
         return state.at[now.round].set(now.info.profile.age[0])
 
-    strategy = base.Strategy("mine", select, (base.Request("profile", base.ALL, when),), init=init, update=update)
+    strategy = contract.Strategy(
+        "mine", select, (contract.Request("profile", contract.ALL, when),), init=init, update=update
+    )
     problem = dataclasses.replace(pose(SMALL.replace(chunk=6)), strategy=strategy)
     program = run.prepare(problem)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
-    assert carry.strategy[0].tolist() == [base.NEVER, 0, 1, 2, 0, 1]
+    assert carry.strategy[0].tolist() == [contract.NEVER, 0, 1, 2, 0, 1]
     np.testing.assert_array_equal(records.events.models_down[:, 0], [3, 12, 3, 3, 12, 3])
     np.testing.assert_array_equal(records.events.answers[:, 0, 0], [0, 12, 0, 0, 12, 0])
     assert float(jnp.abs(carry.info.profile.value).sum()) > 0
 
 
 def test_a_request_nobody_serves_is_refused():
-    strategy = always([0, 1, 2], requests=(base.Request("weather", base.ALL, base.always()),))
+    strategy = always([0, 1, 2], requests=(contract.Request("weather", contract.ALL, contract.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
-        base.check(strategy, 0.0, 0.0)
+        checks.requests(strategy, 0.0, 0.0)
 
 
 @pytest.mark.slow
@@ -387,7 +389,7 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
     seen = {}
 
     def select(key, state, now):
-        return base.Selection(jnp.array([2, 9, 4], jnp.int32), None, jnp.ones(3, bool))
+        return contract.Selection(jnp.array([2, 9, 4], jnp.int32), None, jnp.ones(3, bool))
 
     def update(state, now, selection, outcome):
         return {"before": outcome.losses_before, "after": outcome.losses_after}
@@ -397,7 +399,7 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
 
     problem = pose(SMALL.replace(rounds=1, chunk=1))
     program = run.prepare(
-        dataclasses.replace(problem, strategy=base.Strategy("losses", select, init=init, update=update))
+        dataclasses.replace(problem, strategy=contract.Strategy("losses", select, init=init, update=update))
     )
     params = jax.tree.map(lambda leaf: np.asarray(leaf[0]), program.carry.params)
     federation = jax.device_get(program.federation)

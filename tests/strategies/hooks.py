@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.strategies.base import Env, Fact, Information, Now, Outcome
+from fedjax_sel.strategies.contract import Env, Fact, Information, Now, Outcome
 from fedjax_sel.strategies.protocol import initial_state
 
 

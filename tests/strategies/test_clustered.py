@@ -14,8 +14,8 @@ from scipy.spatial.distance import squareform
 
 from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Env, Selection
 from fedjax_sel.strategies.clustered import clustered, similarity_urns
+from fedjax_sel.strategies.contract import Env, Selection
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import contract, make, names
-from fedjax_sel.strategies.base import CANDIDATES, SELECTED, Request, Selection, Strategy, always, every
+from fedjax_sel.strategies import checks, make, names
+from fedjax_sel.strategies.contract import CANDIDATES, SELECTED, Request, Selection, Strategy, always, every
 from fedjax_sel.strategies.facts import Rule, Schedule
 
 N, K, T = 12, 3, 8
@@ -119,8 +119,8 @@ BROKEN = {
 
 def refusal(strategy: Strategy) -> str:
     with pytest.raises(UserError) as caught:
-        contract.requests(strategy)
-        contract.check(strategy, N, K, T, everyone_available=True)
+        checks.requests(strategy)
+        checks.check(strategy, N, K, T, everyone_available=True)
     return str(caught.value)
 
 
@@ -134,13 +134,13 @@ def test_a_broken_strategy_is_refused_with_one_sentence(way):
 @pytest.mark.parametrize("everyone_available", [True, False])
 def test_sound_strategies_are_let_through(everyone_available):
     for strategy in (SOUND, SOUND._replace(requests=(LOSS,), candidates=candidates), *map(make, names())):
-        contract.requests(strategy)
-        contract.check(strategy, N, K, T, everyone_available)
+        checks.requests(strategy)
+        checks.check(strategy, N, K, T, everyone_available)
 
 
 PLUGIN = """
 import jax.numpy as jnp
-from fedjax_sel.strategies.base import Request, Selection, Strategy
+from fedjax_sel.strategies.contract import Request, Selection, Strategy
 
 def too_many():
     def select(key, state, now):

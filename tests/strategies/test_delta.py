@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel import testing
-from fedjax_sel.strategies.base import Selection
+from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.delta import delta, floored
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of

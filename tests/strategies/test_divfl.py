@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, SELECTED, Selection
+from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, Selection
 from fedjax_sel.strategies.divfl import State, divfl, known_distances
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

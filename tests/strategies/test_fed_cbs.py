@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, NEVER, Selection
+from fedjax_sel.strategies.contract import ALL, NEVER, Selection
 from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

@@ -9,8 +9,8 @@ from scipy import stats
 
 from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import contract
-from fedjax_sel.strategies.base import ALL, NEVER, Env, Fact, Information, Outcome
+from fedjax_sel.strategies import checks
+from fedjax_sel.strategies.contract import ALL, NEVER, Env, Fact, Information, Outcome
 from fedjax_sel.strategies.fedcor import fedcor, importance_of
 from fedjax_sel.strategies.fedgp import fedgp
 from tests.strategies.hooks import env_of, now_of
@@ -559,13 +559,13 @@ def largest_array(jaxpr) -> int:
 @pytest.mark.parametrize("everyone", [True, False])
 def test_memory_is_linear_in_the_number_of_clients(preset, everyone):
     n = 997
-    hooks = contract.traced(make(preset), n, K, 500, everyone)
+    hooks = checks.traced(make(preset), n, K, 500, everyone)
     for name, (hook, shapes) in hooks.items():
         assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) <= 120 * n, name  # samples: up to 100 x N
 
 
 def test_memory_that_is_not_linear_is_found():
-    hook, shapes = contract.traced(make("closed-form"), 997, K, 500, True)["observe"]
+    hook, shapes = checks.traced(make("closed-form"), 997, K, 500, True)["observe"]
     assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) >= 997**2
 
 

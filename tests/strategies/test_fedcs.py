@@ -11,7 +11,7 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import ALL, CANDIDATES, NEVER
+from fedjax_sel.strategies.contract import ALL, CANDIDATES, NEVER
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.timing import Timing
 from tests.strategies.hooks import env_of, info_of, now_of

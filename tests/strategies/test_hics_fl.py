@@ -11,7 +11,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import OutputLayer, Selection
+from fedjax_sel.strategies.contract import OutputLayer, Selection
 from fedjax_sel.strategies.hics_fl import clusters_of, distances_of, entropies_of, hics_fl, logits_of
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of

@@ -16,8 +16,8 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, run
 from fedjax_sel.simulation.queries import ANSWERS
 from fedjax_sel.simulation.state import settle
-from fedjax_sel.strategies import base, facts
-from fedjax_sel.strategies.base import Selection, Strategy
+from fedjax_sel.strategies import checks, facts
+from fedjax_sel.strategies.contract import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
 from fedjax_sel.testing.bench import Bench, Carry, Options, World
@@ -112,7 +112,7 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
         timing="tiers",
     )  # fmt: skip
     problem = dataclasses.replace(pose(config), strategy=strategy)
-    base.check(strategy, 0.0, 0.1)
+    checks.requests(strategy, 0.0, 0.1)
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))

@@ -7,7 +7,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.base import Selection
+from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.kvib import State, kvib, probabilities
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of

@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.runs.resume import depends_on_num_rounds
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 
 
 @pytest.mark.parametrize("name", strategies.TABLE)

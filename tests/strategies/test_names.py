@@ -10,7 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import base
+from fedjax_sel.strategies import contract
 
 
 def test_every_name_makes_a_strategy_of_that_name():
@@ -100,7 +100,7 @@ def module(tmp_path, monkeypatch):
     "name", ["somebodys:typed", "package_of_theirs.inner:typed", "somebodys:bound", "somebodys:strategy"]
 )
 def test_a_plug_in_is_imported_from_the_working_directory(module, name):
-    assert isinstance(strategies.make(name), base.Strategy)
+    assert isinstance(strategies.make(name), contract.Strategy)
     assert name not in strategies.names()
 
 
@@ -143,7 +143,7 @@ def test_and_without_annotations_by_its_defaults_or_as_numbers(module):
         ("somebodys:zzz", {}, "'somebodys' has no function 'zzz'; name a function in it that returns a Strategy"),
         ("somebodys:number", {}, "'somebodys' has no function 'number'; name a function"),
         ("somebodys:strategy", {"variant": "md"}, "unknown 'variant'"),
-        ("somebodys:nothing", {}, "it returned None; it must return a fedjax_sel.strategies.base.Strategy"),
+        ("somebodys:nothing", {}, "it returned None; it must return a fedjax_sel.strategies.contract.Strategy"),
         ("somebodys:failing", {}, "calling it raised KeyError: 'weights'"),
         ("somebodys:refusing", {}, r"^refusing: beta=1.5 is outside \(0, 1\]$"),
         ("somebodys:needing", {}, "--algo-args of somebodys:needing: 'depth' is missing and has no default"),
@@ -177,17 +177,17 @@ def test_schedules():
     def due(schedule, last=12):
         return [t for t in range(last) if bool(schedule.due(jnp.int32(t)))]
 
-    assert due(base.every(5, offset=2)) == [2, 7]
-    assert due(base.rounds(3, 5) | base.every(6)) == [0, 3, 4, 5, 6]
-    assert due(base.always(), 3) == [0, 1, 2]
-    assert due(base.at_start()) == [] and base.at_start().before_first_round
-    assert (base.at_start() | base.rounds(1, 1)).before_first_round
+    assert due(contract.every(5, offset=2)) == [2, 7]
+    assert due(contract.rounds(3, 5) | contract.every(6)) == [0, 3, 4, 5, 6]
+    assert due(contract.always(), 3) == [0, 1, 2]
+    assert due(contract.at_start()) == [] and contract.at_start().before_first_round
+    assert (contract.at_start() | contract.rounds(1, 1)).before_first_round
 
 
 def test_information_is_a_pytree_that_keeps_its_names():
-    fact = base.Fact(jnp.arange(3.0), jnp.zeros(3, jnp.int32))
-    info = jax.jit(lambda i: i)(base.Information("mine", {"profile": fact}))
+    fact = contract.Fact(jnp.arange(3.0), jnp.zeros(3, jnp.int32))
+    info = jax.jit(lambda i: i)(contract.Information("mine", {"profile": fact}))
     assert info.kinds() == ("profile",)
     np.testing.assert_array_equal(info.profile.value, [0, 1, 2])
-    with pytest.raises(base.UndeclaredFactError, match="'mine' reads the fact 'loss'"):
+    with pytest.raises(contract.UndeclaredFactError, match="'mine' reads the fact 'loss'"):
         _ = info.loss

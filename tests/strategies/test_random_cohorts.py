@@ -9,7 +9,7 @@ import fedjax_sel
 from fedjax_sel import UserError, testing
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import selection_cost
-from fedjax_sel.strategies.base import Strategy, independent_selection
+from fedjax_sel.strategies.contract import Strategy, independent_selection
 from tests.selector.recording import Recording
 
 N, K, PLACES, T = 12, 2, 8, 12

@@ -15,7 +15,7 @@ from fedjax_sel import strategies
 from fedjax_sel.cli import catalogue
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import facts as kinds
-from fedjax_sel.strategies.base import Strategy
+from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
 
 WHO = {

@@ -20,7 +20,7 @@ from fedjax_sel.papers import preset
 from fedjax_sel.runs import run_files
 from fedjax_sel.simulation import keys
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.base import Env, Fact, Information, Now, Strategy
+from fedjax_sel.strategies.contract import Env, Fact, Information, Now, Strategy
 from studies.papers import normality, state, tables, verdicts
 from studies.papers.entries.fl_dp3s import LEADERS, PAPER_SEEDS, SKEWNESSES
 from studies.papers.entry import Cell, Entry, Measure, Results, Scale

@@ -81,9 +81,8 @@ def test_groups_and_parts():
 
 def test_every_strategy_takes_part_with_words_about_its_settings():
     from fedjax_sel import strategies
-    from fedjax_sel.strategies.facts import needs_clock
 
-    untimed = {name for name in strategies.names() if not needs_clock(strategies.make(name))}
+    untimed = {name for name in strategies.names() if not strategies.make(name).needs_clock}
     assert set(settings.ALGOS) == set(settings.STRATEGY_SETTINGS) == untimed
     for setting in settings.SETTINGS.values():
         grid = GRIDS[setting.name]

@@ -5,7 +5,7 @@ import pytest
 
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import contract
+from fedjax_sel.strategies import checks
 from studies.leaderboard import grids, tuning, tuning_page
 from studies.leaderboard.grids import GRIDS
 from studies.leaderboard.series import Setting as Held
@@ -28,7 +28,7 @@ def test_every_draw_is_a_strategy_and_always_the_same():
             strategy = strategies.make(algo, **one)
             for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
                 selected = SETTINGS[name].config.selection.num_selected
-                contract.traced(strategy, 100, selected, 150, everyone_available=True)
+                checks.traced(strategy, 100, selected, 150, everyone_available=True)
             assert set(one) <= set(strategies.parameters(algo))
     assert tuning.arguments("fedgp", 1) != tuning.arguments("fedcor", 1)
     assert tuning.arguments("fedgp", tuning.USUAL) == {}

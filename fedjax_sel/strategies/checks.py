@@ -1,0 +1,274 @@
+"""Checks of a strategy against the contract, by shapes and by values."""
+
+import contextlib
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_sel.core import jax_settings, parsing
+from fedjax_sel.core.jax_settings import enable_x64
+from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
+from fedjax_sel.strategies import protocol
+from fedjax_sel.strategies.contract import Env, Now, OutputLayer, Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SERVER, Counts, Request, Schedule
+
+Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
+
+
+class BrokenContractError(UserError):
+    """A strategy breaks the contract."""
+
+
+def trace(name: str, hook: Hook) -> Any:
+    """Return the shapes of a hook's result, traced with 64-bit types for `init`; its UserErrors pass through."""
+    function, arguments = hook
+    with enable_x64(name == "init"), explained(name):
+        return jax.eval_shape(function, *arguments)
+
+
+def program(name: str, hook: Hook) -> tuple[str, list[bytes]]:
+    """Trace a hook without JAX's cache; return its program's text without addresses, and its constants."""
+    function, arguments = hook
+    with enable_x64(name == "init"):
+        closed = jax.make_jaxpr(lambda *args: function(*args))(*arguments)
+    return re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), [np.asarray(constant).tobytes() for constant in closed.consts]
+
+
+@contextlib.contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Convert the exceptions of tracing a hook into one-line errors; see `trace`."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+        raise BrokenContractError(
+            f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
+            "jnp for numpy, and counts of `now.env`"
+        ) from error
+    except RAISED_BY_PLUGINS as error:
+        raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
+
+
+def num_places(strategy: Strategy, num_clients: int, num_selected: int) -> int:
+    """Return the number of places of a Selection, after checking `max_selected`."""
+    with explained("max_selected"):
+        count = strategy.num_places(num_clients, num_selected)
+    if not isinstance(count, int) or not num_selected <= count <= num_clients:
+        raise BrokenContractError(
+            f"`max_selected` returns {count!r} for N = {num_clients} and K = {num_selected}; return an integer from K "
+            "to N"
+        )
+    return count
+
+
+def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
+    """Check that `select` returns (shapes of) a Selection with the right shapes and dtypes.
+
+    It has `num_places`: K, or the value of `max_selected` if the cohort size `is_random`.
+    """
+    k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
+    is_selection(answer)
+    for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
+        leaf: Any = getattr(answer, name)
+        if leaf is None:
+            if name == "weights":
+                continue
+            raise BrokenContractError(f"the selection has no `{name}`; return {dtype} [{k}], with {meaning}")
+        if getattr(leaf, "shape", None) != (k,) or leaf.dtype != dtype:
+            actual = f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "dtype") else type(leaf).__name__
+            raise BrokenContractError(
+                f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with {meaning}"
+            )
+
+
+def is_selection(answer: Any) -> None:
+    """Check that `select` returns a Selection."""
+    if not isinstance(answer, Selection):
+        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
+
+
+def candidates(answer: Any, num_clients: int) -> None:
+    """Check that `candidates` returns client IDs: int32 [d] with d at most N."""
+    if getattr(answer, "ndim", None) != 1 or answer.dtype != "int32":
+        raise BrokenContractError("`candidates` must return int32 [d]")
+    if answer.shape[0] > num_clients:
+        raise BrokenContractError(f"`candidates` returns {answer.shape[0]} IDs; return at most N = {num_clients}")
+
+
+def same_state(name: str, old: Any, new: Any) -> None:
+    """Check that a hook keeps the structure, shapes and dtypes of the state that `init` returns."""
+    if jax.tree.structure(new) != jax.tree.structure(old):
+        raise BrokenContractError(
+            f"`{name}` returns a state with another structure than `init` (other fields); "
+            "return the same NamedTuple, and store changing values in arrays"
+        )
+    for (path, before), after in zip(jax.tree.leaves_with_path(old), jax.tree.leaves(new)):
+        if before.shape != after.shape or before.dtype != after.dtype:
+            raise BrokenContractError(
+                f"`{name}` returns state{jax.tree_util.keystr(path)} as {after.dtype} {list(after.shape)}, but `init` "
+                f"returns {before.dtype} {list(before.shape)}; keep the dtype and shape"
+            )
+
+
+_shape: Any = jax.ShapeDtypeStruct
+COUNTS = Counts(num_params=39, num_classes=4, profile_size=5)
+MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classes
+    "Dense_0": {"bias": _shape((5,), jnp.float32), "kernel": _shape((2, 5), jnp.float32)},
+    "Dense_1": {"bias": _shape((4,), jnp.float32), "kernel": _shape((5, 4), jnp.float32)},
+}
+OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
+
+
+def check(
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
+) -> None:
+    """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
+
+    The strategy must have passed `requests`. `available` is None or bool [N].
+    """
+    with _named(strategy):
+        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
+        state = table["observe"][1][0]
+        if strategy.candidates is not None:
+            candidates(trace("candidates", table["candidates"]), num_clients)
+        for name in ("observe", "update"):
+            same_state(name, state, trace(name, table[name]))
+
+
+def knows_inclusion(
+    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
+) -> bool:
+    """Return whether a strategy knows its expected selection counts; arguments as for `check`."""
+    if strategy.inclusion is None:
+        return False
+    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+    with _named(strategy):
+        counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
+        if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
+            raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
+    return counts is not None
+
+
+def traced(
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
+) -> dict[str, Hook]:
+    """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
+    places = num_places(strategy, num_clients, num_selected)
+    key = jax.eval_shape(lambda: jax_settings.key(0))
+    now = now_shapes(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
+    with explained("init"):
+        state = protocol.state_shapes(strategy, key, now)
+    answer = trace("select", (strategy.select, (key, state, now)))
+    selection(answer, places, strategy.max_selected is not None)
+    outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
+    return hooks(strategy, key, state, now, answer, outcome)
+
+
+def now_shapes(
+    strategy: Strategy,
+    num_clients: int,
+    num_selected: int,
+    num_rounds: int,
+    everyone_available: bool,
+    has_clock: bool = False,
+) -> Now:
+    """Return the shapes of a hook's `now`, in a run of the given size with a small model."""
+    sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
+    counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
+    env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
+    info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
+    available: Any = None if everyone_available else _shape((num_clients,), jnp.bool_)
+    return Now(env, info, _shape((), jnp.int32), available)
+
+
+def hooks(strategy: Strategy, key: Any, state: Any, now: Now, answer: Any, outcome: Any) -> dict[str, Hook]:
+    """Return name -> hook with its argument shapes, in the order of a round, from the shapes of their arguments."""
+    table: dict[str, Hook] = {
+        "init": (strategy.init, (key, now)),
+        "observe": (strategy.observe, (state, now)),
+        "select": (strategy.select, (key, state, now)),
+        "update": (strategy.update, (state, now, answer, outcome)),
+    }
+    if strategy.candidates is not None:
+        table["candidates"] = (strategy.candidates, (key, state, now))
+    return table
+
+
+def requests(strategy: Strategy, holdout: float = 1.0, server_validation: float = 1.0) -> None:
+    """Reject requests that are malformed, not in the catalog, or can never be served.
+
+    `holdout` and `server_validation` are the shares of held-out and server data; 0: there are none.
+    """
+    with _named(strategy):
+        if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
+            raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
+        if strategy.candidates is not None and CANDIDATES not in [request.who for request in strategy.requests]:
+            raise BrokenContractError(
+                "it has a `candidates` function but no request to CANDIDATES; remove it, or add a request"
+            )
+        for request in strategy.requests:
+            shown = f"Request({request.kind!r}, {request.who!r}, ..)"
+            if not isinstance(request.when, Schedule):
+                raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
+            if not isinstance(request.options, tuple) or not all(isinstance(pair, tuple) for pair in request.options):
+                raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
+    options: dict[str, tuple] = {}
+    for request in strategy.requests:
+        name = f"strategy {strategy.name!r} requests {request.kind!r}"
+        _check_request(strategy.name, request)
+        if options.setdefault(request.kind, request.options) != request.options:
+            raise UserError(f"{name} twice with different options; use the same options in both requests")
+        if request.who == CANDIDATES and strategy.candidates is None:
+            raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
+        if request.option("on") == "holdout" and holdout == 0:
+            raise UserError(f"{name} on held-out data, but clients hold out no data; add --holdout 0.2")
+        if request.is_on_validation_data and server_validation == 0:
+            raise UserError(f"{name} on the server's own data, but the server has none; add --server-validation 0.05")
+
+
+def _check_request(strategy: str, request: Request) -> None:
+    """Check a request against the catalog."""
+    name = f"strategy {strategy!r} requests {request.kind!r}"
+    if request.kind not in KINDS:
+        raise UserError(f"{name}; the simulator serves {', '.join(KINDS)}")
+    kind = KINDS[request.kind]
+    if request.who not in kind.who:
+        raise UserError(f"{name} from {request.who!r}; request it from {' or '.join(kind.who)}")
+    for option, value in request.options:
+        allowed = kind.options[parsing.one_of(f"options of {request.kind} in {strategy}", option, kind.options)]
+        if isinstance(allowed, type):
+            if not isinstance(value, allowed) or value < 1:
+                raise UserError(f"{name} with {option}={value!r}; give a whole number of at least 1")
+        elif value not in allowed:
+            raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
+    for first, last, period in request.when.rules:
+        if first < 0 or period < 1 or (last is not None and last < first):
+            raise UserError(f"{name} in rounds {first} to {last}, every {period}, which contains no rounds")
+    if request.who != ALL and request.when.before_first_round:
+        raise UserError(f"{name} from {request.who!r} before the first round; only {ALL!r} can answer at_start()")
+    if request.who == SERVER and not request.when.in_every_round:
+        raise UserError(f"{name} in some rounds only; the server evaluates in every round: use always()")
+
+
+@contextlib.contextmanager
+def _named(strategy: Strategy) -> Iterator[None]:
+    """Prefix contract errors with the strategy's name."""
+    try:
+        yield
+    except BrokenContractError as error:
+        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error

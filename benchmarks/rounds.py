@@ -13,6 +13,7 @@ from timing import FEWEST
 import fedjax_sel
 from fedjax_sel import devices, models
 from fedjax_sel.config import Config
+from fedjax_sel.core import memory
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
 
@@ -108,7 +109,7 @@ def time_rounds(
         ceiling_seconds.append(time.perf_counter() - started)
     return Timed(
         program.plan.trainer.work, seeds * length, compile_seconds, np.array(chunk_seconds), np.array(ceiling_seconds),
-        flops, devices.of_program(compiled),
+        flops, memory.program_bytes(compiled),
     )  # fmt: skip
 
 

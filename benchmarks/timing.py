@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fedjax_sel.core import memory
+
 FEWEST = 3  # minimum number of timed calls
 
 
@@ -36,8 +38,6 @@ def steady(
     """
     import jax
 
-    from fedjax_sel import devices
-
     started = time.perf_counter()
     compiled = jax.jit(function).lower(*arguments).compile()
     compile_seconds = time.perf_counter() - started
@@ -53,5 +53,5 @@ def steady(
     return {
         "compile_seconds": round(compile_seconds, 2),
         "milliseconds": spread(1e3 * np.array(times), 4),
-        "program_megabytes": round(devices.of_program(compiled) / 1e6, 1),
+        "program_megabytes": round(memory.program_bytes(compiled) / 1e6, 1),
     }

@@ -7,9 +7,6 @@ devices, and their results are gathered. All other computations are replicated w
 """
 
 import contextlib
-import io
-import json
-import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +21,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import cache
-from fedjax_sel.errors import DamagedRunError, UserError
+from fedjax_sel.errors import UserError
 
 SEEDS, CLIENTS = "seeds", "clients"
 WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # replicated on all devices; split along the leading axis [S]
@@ -324,134 +321,3 @@ def keep_programs() -> None:
     if jax.default_backend() != "cpu" and jax.config.values[setting] is None:
         with contextlib.suppress(UserError):  # there is no cache folder
             jax.config.update(setting, str(cache.root() / "programs"))
-
-
-def of_arrays(tree: Any) -> int:
-    """Return the bytes of all arrays, or `jax.ShapeDtypeStruct`, in a pytree."""
-    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def of_program(compiled: Any) -> int:
-    """Return the memory of a compiled program: arguments, results without donated buffers, and temporaries."""
-    memory = compiled.memory_analysis()
-    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
-    return memory.argument_size_in_bytes + results + memory.temp_size_in_bytes
-
-
-def of_program_text(function: Callable[..., Any], *arguments: Any) -> int:
-    """Return the bytes of all intermediate results of a function, an upper bound of its compiled program's memory."""
-    equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
-    return sum(of_arrays([variable.aval for variable in equation.outvars]) for equation in equations)
-
-
-def device_memory() -> int | None:
-    """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
-    device = jax.local_devices()[0]
-    own, stats = None, device.memory_stats()
-    if stats and "bytes_limit" in stats:
-        own = stats["bytes_limit"]
-    elif device.platform == "cpu" and hasattr(os, "sysconf"):
-        own = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
-    if jax.process_count() == 1:
-        return own
-    megabytes = np.asarray(multihost_utils.process_allgather(np.int32((own or 0) // 2**20)))
-    return int(megabytes.min()) * 2**20 or None
-
-
-# Runs on several machines. All run the same program with the same configuration and data. Only the first machine
-# accesses the run folder and the terminal; it broadcasts the results and errors of these actions.
-
-ADDRESS, COUNT, NUMBER = "JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID"
-
-
-def start() -> None:
-    """Join the other machines, once.
-
-    JAX recognizes TPU pods, SLURM, Open MPI and Kubernetes. Elsewhere three environment variables set the address of
-    the first machine, the number of machines, and the index of this one (docs/devices.md).
-    """
-    if jax.distributed.is_initialized():
-        return
-    use_every_core()
-    try:
-        count, number = (int(os.environ[name]) if name in os.environ else None for name in (COUNT, NUMBER))
-        jax.distributed.initialize(os.environ.get(ADDRESS), count, number)
-    except (ValueError, RuntimeError) as error:
-        raise UserError(
-            f"--distributed: JAX cannot join the other machines ({parsing.reason(error)}); start under SLURM, Open "
-            f"MPI, Kubernetes or on a TPU pod, or set {ADDRESS}=host:port, {COUNT} and {NUMBER} on each machine"
-        ) from error
-
-
-def is_first() -> bool:
-    """Return whether this is the machine with access to the run folder and the terminal."""
-    return _alone() or jax.process_index() == 0
-
-
-def _alone() -> bool:
-    """Return whether there are no other machines, without starting JAX's devices (see `use_every_core`)."""
-    return not jax.distributed.is_initialized() or jax.process_count() == 1
-
-
-def on_first(action: Callable[[], Any]) -> Any:
-    """Run an action only on the first machine, and return its result or raise its UserError or DamagedRunError on all.
-
-    The result consists of dictionaries, lists, plain values and NumPy arrays.
-    """
-    if _alone():
-        return action()
-    answer: dict[str, Any] = {}
-    if is_first():
-        try:
-            answer = {"value": action()}
-        except (UserError, DamagedRunError) as error:
-            answer = {"message": str(error), "damaged": isinstance(error, DamagedRunError)}
-    answer = _decode(_broadcast(_encode(answer)))
-    if "message" in answer:
-        raise (DamagedRunError if answer["damaged"] else UserError)(answer["message"])
-    return answer["value"]
-
-
-def _encode(value: Any) -> bytes:
-    """Encode arrays in NumPy's format and all other values as JSON."""
-    arrays: dict[str, np.ndarray] = {}
-
-    def set_apart(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray | np.generic):
-            raise TypeError(f"{type(leaf).__name__} cannot be sent to other machines")
-        arrays[f"array{len(arrays)}"] = np.asarray(leaf)
-        return {_ARRAY: f"array{len(arrays) - 1}"}
-
-    text = json.dumps(value, default=set_apart)
-    file = io.BytesIO()
-    np.savez(file, **{_TEXT: np.frombuffer(text.encode(), np.uint8), **arrays})  # pyright: ignore[reportArgumentType]
-    return file.getvalue()
-
-
-def _decode(content: bytes) -> Any:
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        text = stored[_TEXT].tobytes().decode()
-        return json.loads(text, object_hook=lambda table: stored[table[_ARRAY]] if _ARRAY in table else table)
-
-
-_ARRAY, _TEXT = "__array__", "text"
-MOST_AT_ONCE = 2**28  # bytes per broadcast
-
-
-def _broadcast(message: bytes) -> bytes:
-    """Return the first machine's bytes."""
-    parts = np.array(divmod(len(message), MOST_AT_ONCE), np.int32)  # lengths over 2 GiB exceed int32
-    whole, rest = (int(part) for part in multihost_utils.broadcast_one_to_all(parts))
-    content = np.frombuffer(message, np.uint8) if is_first() else np.zeros(whole * MOST_AT_ONCE + rest, np.uint8)
-    received = [
-        np.asarray(multihost_utils.broadcast_one_to_all(content[first : first + MOST_AT_ONCE]), np.uint8)
-        for first in range(0, max(1, len(content)), MOST_AT_ONCE)
-    ]
-    return np.concatenate(received).tobytes()
-
-
-def any_machine(wish: bool) -> bool:
-    """Return whether `wish` is True on any machine; all machines must call this together."""
-    if _alone():
-        return wish
-    return bool(np.any(multihost_utils.process_allgather(np.bool_(wish))))

@@ -11,7 +11,7 @@ from fedjax_sel.cli import report
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 NAMES = [r"runs/$\frac$|b", "runs/$a", "_hidden", "a\nb"]
 

@@ -63,7 +63,8 @@ def make_parser() -> Parser:
 
 def train(config: Config, log: Sequence[str] = ()) -> int:
     """Run an experiment, write its folder, print the result table, and return the exit code."""
-    from fedjax_sel import devices, logs
+    from fedjax_sel import logs
+    from fedjax_sel.core import machines
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, resume, run_files, terminal
@@ -73,7 +74,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     given = experiment_of(config)
     finished = experiment.finished(out, given)
     if finished is not None:
-        if devices.is_first():
+        if machines.is_first():
             with contextlib.suppress(UserError):  # the folder may be read-only
                 plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
             _print_result(finished)
@@ -84,7 +85,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
                 print(f"{edited}: some or all rounds are from the earlier code.")
         return 0
     try:
-        watching = logs.make(log, out) if devices.is_first() else []
+        watching = logs.make(log, out) if machines.is_first() else []
         result = experiment.run_experiment(given.replace(out=str(out)), True, watching)
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds before it are in {out}", file=sys.stderr)
@@ -92,7 +93,7 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     except fedjax_sel.DamagedRunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 4
-    if devices.is_first():
+    if machines.is_first():
         plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
         _print_result(result)
         if result.finished:
@@ -114,13 +115,13 @@ def dry_run(config: Config) -> float:
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import folder, terminal
-    from fedjax_sel.simulation import layout, run
-    from fedjax_sel.simulation.state import BYTES_PER_FLOAT
+    from fedjax_sel.simulation import layout, run, seed_groups
+    from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
     from fedjax_sel.training import schedule
 
     devices.use_every_core()
     problem = pose(config)
-    together = config.run.seeds_at_once or run.seeds_that_fit(problem)[0]
+    together = config.run.seeds_at_once or seed_groups.seeds_that_fit(problem)[0]
     program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
     compile_seconds, chunk_seconds, peak_bytes = _timed(program)
 
@@ -163,6 +164,7 @@ def _timed(program: "Program") -> tuple[float, float, int]:
     import numpy as np
 
     from fedjax_sel import devices
+    from fedjax_sel.core import memory
 
     carry = devices.place(program.plan.mesh, program.carry, devices.PER_SEED)
     started = time.monotonic()
@@ -173,7 +175,7 @@ def _timed(program: "Program") -> tuple[float, float, int]:
         started = time.monotonic()
         carry, _ = jax.block_until_ready(compiled(carry, np.int32(0), program.federation, program.streams))
         seconds.append(time.monotonic() - started)
-    return compile_seconds, min(seconds), devices.of_program(compiled)
+    return compile_seconds, min(seconds), memory.program_bytes(compiled)
 
 
 def duration(seconds: float) -> str:

@@ -270,7 +270,7 @@ def check(experiment: Experiment) -> Checked:
     mode = MODES.make(chosen.available, **dict(chosen.available_args)) if chosen.available in MODES.names() else None
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
-    checks.requests(strategy, config.data.holdout, server_validation(config, strategy))
+    checks.requests(strategy, config.data.holdout > 0, config.data.server_validation != 0)
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")

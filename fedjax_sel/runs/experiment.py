@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel import callbacks, devices, tasks
 from fedjax_sel.config import Config, RunConfig
-from fedjax_sel.core import files, plugins
+from fedjax_sel.core import files, machines, plugins
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
@@ -26,10 +26,11 @@ from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, folder, reading, resume, run_files
 from fedjax_sel.runs.run_files import Digests, Manifest, Result
 from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
-from fedjax_sel.simulation import clock, layout, run
+from fedjax_sel.simulation import layout, ledger, run, seed_groups
 from fedjax_sel.simulation.layout import Layout
+from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
-from fedjax_sel.simulation.state import Ledger, Records, settle
+from fedjax_sel.simulation.state import Records
 from fedjax_sel.strategies.from_numpy import own_errors
 
 
@@ -142,7 +143,7 @@ class Collector:
         self._compiled = True
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
         problem, model = self._problem, self._problem.model
-        lengths = clock.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
+        lengths = ledger.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
         names = (*tasks.names(problem.task).all, tasks.SECONDS)
         self._parts.append(
             Result(
@@ -207,7 +208,7 @@ def run_experiment(
 def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], further: Sequence[int]) -> Result:
     started_at, config = time.monotonic(), experiment.config
     start_jax(config)
-    out, shown = None if config.run.out is None else Path(config.run.out), progress and devices.is_first()
+    out, shown = None if config.run.out is None else Path(config.run.out), progress and machines.is_first()
     if out is not None and (done := finished(out, experiment)) is not None:
         words = f"all {done.num_rounds} rounds are finished; result read from {out}"
         Reporter(config, started_at, shown).say(words)
@@ -236,7 +237,7 @@ def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], furt
         final, kept, view = None, None, _view(watching)
         callbacks.call(watching, "start", config, start.rounds)
         if start.earlier is not None:
-            interruption.ended = devices.any_machine(callbacks.call(watching, "resume", start.earlier))
+            interruption.ended = machines.any_machine(callbacks.call(watching, "resume", start.earlier))
             if interruption.ended or start.rounds == config.run.rounds:  # no round is left, but files may be missing
                 final = resumed
         if view is not None:
@@ -312,9 +313,9 @@ def start_jax(config: Config) -> None:
     """Set the JAX options that must be set before the devices are initialized."""
     if config.run.deterministic:
         devices.be_deterministic()
-    if config.run.distributed:
-        devices.start()
     devices.use_every_core()
+    if config.run.distributed:
+        machines.start()
 
 
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
@@ -337,7 +338,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
         return run_files.to_plain(done)
 
-    return run_files.from_plain(devices.on_first(look))
+    return run_files.from_plain(machines.on_first(look))
 
 
 def _open(
@@ -353,9 +354,9 @@ def _open(
         start = resume.open_run(out, problem, ours, state, lock)
         return {**start._asdict(), "earlier": run_files.to_plain(start.earlier)}
 
-    plain = devices.on_first(opened)
+    plain = machines.on_first(opened)
     start = resume.Start(**{**plain, "earlier": run_files.from_plain(plain["earlier"])})
-    if not devices.is_first():
+    if not machines.is_first():
         return start, None
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
@@ -364,7 +365,7 @@ def _seeds_at_once(problem: Problem) -> tuple[int, list[str]]:
     """Return the number of seeds per program, as configured or as the devices' memory allows, and messages."""
     if problem.config.run.seeds_at_once is not None:
         return problem.config.run.seeds_at_once, []
-    together, needed, everything = run.seeds_that_fit(problem)
+    together, needed, everything = seed_groups.seeds_that_fit(problem)
     if together == (seeds := len(problem.config.run.seeds)):
         return together, []
     needs = f"{seeds} seeds need about {everything / 1e9:.1f} GB per device"
@@ -397,11 +398,11 @@ def _one_ahead(
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
         # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        interruption.ended = devices.any_machine(interruption.ended)
-        last = devices.any_machine(interruption.asked > 0) or interruption.ended
+        interruption.ended = machines.any_machine(interruption.ended)
+        last = machines.any_machine(interruption.asked > 0) or interruption.ended
         due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         state = None
-        if last or rounds == config.rounds or (config.out is not None and devices.any_machine(due)):
+        if last or rounds == config.rounds or (config.out is not None and machines.any_machine(due)):
             state, saved, since = chunk.copy_state(), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:

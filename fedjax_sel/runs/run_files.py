@@ -19,7 +19,7 @@ from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import Model, Weights
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingImports]

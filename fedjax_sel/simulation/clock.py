@@ -20,17 +20,15 @@ import numpy as np
 from fedjax_sel.core import parsing
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import Model
-from fedjax_sel.simulation import keys
-from fedjax_sel.simulation.state import BYTES_PER_FLOAT, Bill, Cohort, Plan, RoundContext, Time
+from fedjax_sel.simulation import keys, ledger
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT, Bill, Time
+from fedjax_sel.simulation.state import Cohort, Plan, RoundContext
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import KINDS, SELECTED, Counts, Request
 from fedjax_sel.strategies.protocol import OutcomeReads
 from fedjax_sel.timing import FORWARD, Clients, Law, Timing
 from fedjax_sel.training import schedule
 from fedjax_sel.training.client import Trainer
-from fedjax_sel.training.schedule import LocalWork
 
 ROUNDING = 1e-6
 """Relative tolerance of a deadline. NumPy computes a quantile of durations, and the round program the durations: their
@@ -175,8 +173,8 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     trained = work * timing.seconds_per_example + to_training(trainer) / timing.down
     spared += jnp.where(bill.trained, trained, 0.0)
     answers = _answer_seconds(context, timing)
-    losses = int(reads.losses_before) + int(reads.losses_after)
-    on = examples_on(federation, plan.loss_on)
+    losses = reads.num_losses
+    on = ledger.examples_on(federation, plan.loss_on)
     reported = losses * (on * FORWARD * timing.seconds_per_example + BYTES_PER_FLOAT / timing.up)
     ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
     durations = jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
@@ -216,11 +214,11 @@ def _has_model(context: RoundContext, bill: Bill) -> jax.Array:
 def _work(context: RoundContext) -> jax.Array:
     """Count the examples that each client would process in this round's training, int32 [S, N]."""
     sizes, work = context.federation.train_sizes, context.plan.trainer.work
-    return examples_of_training(work, sizes, context.streams.training, context.round)
+    return ledger.examples_of_training(work, sizes, context.streams.training, context.round)
 
 
 def _counts(context: RoundContext) -> Counts:
-    return counts_of(context.plan.trainer.model, context.federation.label_counts.shape[-1])
+    return ledger.fact_counts(context.plan.trainer.model, context.federation.label_counts.shape[-1])
 
 
 def _answer_seconds(context: RoundContext, timing: Timing) -> jax.Array | float:
@@ -229,53 +227,8 @@ def _answer_seconds(context: RoundContext, timing: Timing) -> jax.Array | float:
     counts = _counts(context)
     for request in plan.strategy.requests:
         if request.who == SELECTED:
-            examples = evaluated(request, federation, plan.loss_on)
+            examples = ledger.examples_evaluated(request, federation, plan.loss_on)
             seconds = examples * (KINDS[request.kind].passes * FORWARD) * timing.seconds_per_example
             seconds += facts.floats(request, counts) * BYTES_PER_FLOAT / timing.up
             total += jnp.where(request.when.due(context.round), seconds, 0.0)
     return total
-
-
-def evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
-    """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = KINDS[request.kind]
-    if kind.evaluates == "part":
-        examples = examples_on(federation, request.option("on") or loss_on)
-        if request.option("batch_size"):
-            return jnp.minimum(examples, request.option("batch_size"))
-        return examples * (1 + facts.num_probes(request))
-    return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
-
-
-def examples_on(federation: Federation, part: str) -> jax.Array:
-    """Count the examples of each client on which a loss of this part of its data is measured, int32 [S, N]."""
-    if part == "all":
-        return federation.sizes
-    held = federation.holdout_sizes
-    return jnp.where((part == "holdout") & (held > 0), held, federation.train_sizes)
-
-
-def examples_of_training(work: LocalWork, sizes: jax.Array, stream: jax.Array, round: jax.Array) -> jax.Array:
-    """Count the examples that each client would process in a round's training, int32 [S, N].
-
-    `sizes` are the clients' training examples, int32 [S, N]; `stream` is the stream of training, [S].
-    """
-    if not work.varies:
-        return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
-
-    def examples_of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
-        return schedule.num_examples(work, size, schedule.epochs(work, keys.of_client(stream, round, client)))
-
-    each = jax.vmap(jax.vmap(examples_of, (None, 0, 0)), (0, None, 0))
-    return each(stream, jnp.arange(sizes.shape[1]), sizes)
-
-
-def floats_per_answer(strategy: Strategy, model: Model, num_classes: int) -> tuple[int, ...]:
-    """Return the number of floats in one client's answer to each request."""
-    counts = counts_of(model, num_classes)
-    return tuple(facts.floats(request, counts) for request in strategy.requests)
-
-
-def counts_of(model: Model, num_classes: int) -> Counts:
-    """Return the counts that determine the lengths of facts."""
-    return Counts(model.num_params, num_classes, model.profile_size)

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 
 from fedjax_sel import devices
-from fedjax_sel.core import jax_settings, parsing
+from fedjax_sel.core import jax_settings, memory, parsing
 from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
@@ -16,7 +16,9 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
-from fedjax_sel.simulation.state import BYTES_PER_FLOAT, HostStore, Plan
+from fedjax_sel.simulation.client_table import HostStore
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.state import Plan
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -65,7 +67,7 @@ def num_places(problem: Problem) -> int:
 
 def images_stay_on_host(problem: Problem) -> bool:
     """Return whether the training images exceed `MOST_OF_A_DEVICE` of the memory of a device."""
-    limit, images = devices.device_memory(), problem.dataset.train_images
+    limit, images = memory.device_memory(), problem.dataset.train_images
     if limit is None or not examples.is_array(images) or not examples.is_images(images):
         return False
     return images.nbytes > MOST_OF_A_DEVICE * limit
@@ -76,8 +78,8 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     run, num_clients = problem.config.run, problem.config.partition.num_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
-    of_a_device = seeds_at_once // groups * num_clients * devices.of_arrays(row)
-    limit, wanted = devices.device_memory(), run.host_client_state
+    of_a_device = seeds_at_once // groups * num_clients * memory.array_bytes(row)
+    limit, wanted = memory.device_memory(), run.host_client_state
     if wanted is None:
         wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
     if not wanted or not of_a_device:

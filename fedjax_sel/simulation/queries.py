@@ -15,8 +15,11 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, clock, keys
-from fedjax_sel.simulation.state import Bill, Kept, RoundContext, Time, ToTrain, distinct, to_train
+from fedjax_sel.simulation import availability, billing, clock, keys, ledger
+from fedjax_sel.simulation.billing import Probe, Query
+from fedjax_sel.simulation.client_table import Kept
+from fedjax_sel.simulation.ledger import Bill, distinct
+from fedjax_sel.simulation.state import RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
@@ -78,37 +81,6 @@ ANSWERS: Mapping[str, Callable[[Question], jax.Array]] = {
 """Kind of fact -> function that computes one client's entry of the table.
 
 `loss_change` combines several losses (`_loss_change`); the server evaluates `server_metrics` and `subset_loss`."""
-
-
-def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: bool) -> Bill:
-    """Return the bill of a round without requests; `timed`: whether there is a clock."""
-    zero = jnp.zeros((num_replicates,), jnp.int32)
-    no_clients = jnp.zeros((num_replicates, num_clients), bool)
-    answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
-    time = Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,))) if timed else None
-    return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
-
-
-class Probe(NamedTuple):
-    """Result of a probe round."""
-
-    params: Weights  # models after the server's step, [S, ...]
-    took_part: jax.Array  # clients of the cohorts that trained, bool [S, K]
-    reported: jax.Array  # clients whose report reached the server, bool [S, K]
-    num_examples: jax.Array  # examples that the cohort trained on, int32 [S]
-    cohorts: jax.Array  # client IDs, int32 [S, K]
-    work: jax.Array  # examples that each client of the cohort would train on, int32 [S, K]
-
-
-def add_probe(context: RoundContext, bill: Bill, probe: Probe, queried: jax.Array) -> Bill:
-    """Add the cost of a probe round: its cohort's training and uploads, and its model for each of `queried` [S, N]."""
-    bill = clock.add_probe(context, bill, probe.cohorts, probe.took_part, probe.work)
-    return bill._replace(
-        probe_models_down=bill.probe_models_down + queried.sum(axis=1, dtype=jnp.int32),
-        probe_models_up=bill.probe_models_up + probe.reported.sum(axis=1, dtype=jnp.int32),
-        probe_reports_lost=bill.probe_reports_lost + (probe.took_part & ~probe.reported).sum(axis=1, dtype=jnp.int32),
-        examples_trained=bill.examples_trained + probe.num_examples,
-    )
 
 
 def probe_round(context: RoundContext, number: int) -> Probe:
@@ -180,7 +152,7 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
 def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
     """Return fact tables without any measurement."""
-    return protocol.empty_information(strategy, clock.counts_of(model, num_classes), num_replicates, num_clients)
+    return protocol.empty_information(strategy, ledger.fact_counts(model, num_classes), num_replicates, num_clients)
 
 
 def measure(
@@ -195,14 +167,12 @@ def measure(
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
             continue  # a by-product of the cohort's training; see `enter_training_losses`
-
-        def served(state: tuple[Information, Bill], position: int = position) -> tuple[Information, Bill]:
-            return _serve(context, *state, position, ids, mask, arrives)
-
+        query = _query(context, position, ids, mask, arrives)
         if request.when.in_every_round:
-            info, bill = served((info, bill))
+            info, bill = _serve(context, query, (info, bill))
         else:
-            info, bill = lax.cond(request.when.due(context.round), served, lambda state: state, (info, bill))
+            serve = partial(_serve, context, query)
+            info, bill = lax.cond(request.when.due(context.round), serve, lambda known: known, (info, bill))
     # The cohort's answers belong to its training, which `clock.time_cohort` times.
     return info, bill if who == SELECTED else clock.end_exchange(bill)
 
@@ -210,7 +180,8 @@ def measure(
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Measure the facts due before the first round; the first round bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
-        info, bill = _serve(context, info, bill, position, None, None, None, at_start=True)
+        query = _query(context, position, None, None, None)._replace(at_start=True)
+        info, bill = _serve(context, query, (info, bill))
     return info, clock.end_exchange(bill)
 
 
@@ -223,77 +194,54 @@ def enter_training_losses(
         if request.kind == "training_loss" and request.who == SELECTED:
             due = reports.mask & request.when.due(context.round)
             # The training itself is already billed as the cohort's.
-            info, bill = _enter(context, info, bill, position, reports.ids, due, due, losses)
+            info, bill = _enter(context, Query(position, reports.ids, due, due), losses, info, bill)
     return known._replace(now=known.now._replace(info=info), bill=bill)
 
 
-def _serve(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, mask, arrives, at_start: bool = False
-) -> tuple[Information, Bill]:
-    """Query clients and enter the answers that arrive.
-
-    Args:
-        context: the round.
-        info: the tables of facts.
-        bill: the bill so far.
-        position: index of the request in the strategy's `requests`.
-        ids: clients to query, int32 [S, M]; None: all.
-        mask: which of them are queried, bool [S, M]; None: the available ones.
-        arrives: whose answer arrives, bool [S, M]; None: all that are queried.
-        at_start: whether this is before the first round.
-    """
-    request = context.plan.strategy.requests[position]
+def _query(context: RoundContext, position: int, ids, mask, arrives) -> Query:
+    """Return the query of a request, with the defaults of `measure`."""
     num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
         ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
     if mask is None:
         available = context.available
         mask = jnp.ones(ids.shape, bool) if available is None else jnp.take_along_axis(available, ids, axis=1)
+    return Query(position, ids, mask, mask if arrives is None else arrives)
+
+
+def _serve(context: RoundContext, query: Query, known: tuple[Information, Bill]) -> tuple[Information, Bill]:
+    """Query clients and enter the answers that arrive into the tables of facts and the bill."""
+    request, (info, bill) = context.plan.strategy.requests[query.position], known
     if request.kind == "loss_change":
-        values, bill = _loss_change(context, request, bill, ids, mask)
+        values, bill = _loss_change(context, request, bill, query)
     elif request.kind == "seconds":
-        values = clock.profiled(context, ids)
+        values = clock.profiled(context, query.ids)
     else:
-        values = _answers(context, request, context.carry.params, ids)
-    return _enter(context, info, bill, position, ids, mask, mask if arrives is None else arrives, values, at_start)
+        values = _answers(context, request, context.carry.params, query.ids)
+    return _enter(context, query, values, info, bill)
 
 
 def _enter(
-    context: RoundContext, info: Information, bill: Bill, position: int, ids, queried, arrives, values, at_start=False
+    context: RoundContext, query: Query, values: jax.Array, info: Information, bill: Bill
 ) -> tuple[Information, Bill]:
-    """Write arriving answers into their table, make losses finite, and bill the answers and the work of all queried.
-
-    `ids`, `queried` and `arrives` are [S, M]; `values` is [S, M] with the shape of an answer after it.
-    """
-    request = context.plan.strategy.requests[position]
+    """Write the arriving answers, [S, M, ...], into their table, make losses finite, and bill the query."""
+    request = context.plan.strategy.requests[query.position]
     fact: Fact = getattr(info, request.kind)
-    ages_now = jnp.zeros(ids.shape, jnp.int32)
+    ages_now = jnp.zeros(query.ids.shape, jnp.int32)
     if KINDS[request.kind].is_loss:
         measured = (fact.age < NEVER).reshape(*fact.age.shape, *[1] * (fact.value.ndim - 2))
         largest = jnp.where(measured, fact.value, -jnp.inf).max(axis=tuple(range(1, fact.value.ndim)))
-        values, missing, replaced = jax.vmap(availability.replace_nonfinite)(values, arrives, largest)
+        values, missing, replaced = jax.vmap(availability.replace_nonfinite)(values, query.arrives, largest)
         if request.option("nonfinite") == "missing":
             ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
-    num_clients = fact.age.shape[1]
-    rows = jnp.where(arrives, ids, num_clients)  # row N does not exist: lost answers are dropped
+    rows = jnp.where(query.arrives, query.ids, fact.age.shape[1])  # row N does not exist: lost answers are dropped
 
     def write(table, ages, rows, values, now):
         return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
 
     value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    clients_in = jax.vmap(partial(distinct, num_clients=num_clients))
-    asked, answered, kind = clients_in(ids, queried), clients_in(ids, arrives), KINDS[request.kind]
-    examples = clock.evaluated(request, context.federation, context.plan.loss_on)
-    work = jnp.where(asked, examples, 0).sum(axis=1)
-    bill = clock.add_query(context, bill, request, asked, examples, at_start)
-    bill = bill._replace(
-        asked=bill.asked | asked if kind.needs_model else bill.asked,
-        trained=bill.trained | asked if kind.trains else bill.trained,
-        answers=bill.answers.at[:, position].add(answered.sum(axis=1, dtype=jnp.int32)),
-        examples_evaluated=bill.examples_evaluated + work,
-    )
-    return info.replace(request.kind, Fact(value, ages)), bill
+    return info.replace(request.kind, Fact(value, ages)), billing.add_answers(context, bill, query)
 
 
 def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
@@ -318,20 +266,20 @@ def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.
     return devices.unflatten(values, ids.shape[0])
 
 
-def _loss_change(context: RoundContext, request: Request, bill: Bill, ids, mask) -> tuple[jax.Array, Bill]:
+def _loss_change(context: RoundContext, request: Request, bill: Bill, query: Query) -> tuple[jax.Array, Bill]:
     """Return each client's loss at each probe's model minus its loss at w^t, [S, M, probes], and the new bill.
 
     With the option `restored`, clients restore w^t before the second evaluation, so the change is zero. Clients still
     train, receive a model and report, so the cost is the same.
     """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
-    before = _answers(context, as_loss, context.carry.params, ids)
+    before = _answers(context, as_loss, context.carry.params, query.ids)
     num_clients = context.federation.starts.shape[1]
-    answered = jax.vmap(partial(distinct, num_clients=num_clients))(ids, mask)
+    answered = jax.vmap(partial(distinct, num_clients=num_clients))(query.ids, query.asked)
     changes = []
     for probe in range(facts.num_probes(request)):
         probed = probe_round(context, probe)
-        after = before if request.option("restored", False) else _answers(context, as_loss, probed.params, ids)
+        after = before if request.option("restored", False) else _answers(context, as_loss, probed.params, query.ids)
         changes.append(after - before)
-        bill = add_probe(context, bill, probed, answered)
+        bill = billing.add_probe(context, bill, probed, answered)
     return jnp.stack(changes, axis=-1), bill

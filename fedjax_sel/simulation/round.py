@@ -16,22 +16,23 @@ from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, clock, evaluation, keys, queries, state
-from fedjax_sel.simulation.availability import available_clients
-from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.state import (
-    Bill,
-    Carry,
-    Cohort,
-    Events,
-    Kept,
-    Plan,
-    Records,
-    RoundContext,
-    ServerStep,
-    Sums,
-    Trained,
+from fedjax_sel.simulation import (
+    availability,
+    billing,
+    client_table,
+    clock,
+    evaluation,
+    keys,
+    ledger,
+    queries,
+    state,
 )
+from fedjax_sel.simulation.availability import available_clients
+from fedjax_sel.simulation.client_table import Kept
+from fedjax_sel.simulation.faults import UncheckedIds, clip_ids, find_faults
+from fedjax_sel.simulation.keys import Streams
+from fedjax_sel.simulation.ledger import Bill
+from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Information, Now, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
@@ -81,7 +82,7 @@ def one_round(
     # which may depend on its old rows.
     kept = cohort.selection.mask & trained.finite
     results = (carry._replace(clients=None), records)
-    clients = state.write_rows(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
+    clients = client_table.write_rows(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
     return carry._replace(clients=clients), records
 
 
@@ -123,23 +124,21 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     of_select = jax.vmap(lambda stream: keys.of_round(stream, round))(context.streams.selection)
     of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
-    def serve(
-        info: Information, bill: state.Bill, who: str, ids: jax.Array | None = None
-    ) -> tuple[Information, state.Bill]:
-        return queries.measure(context, info, bill, who, None if ids is None else state.clip_ids(ids, num_clients))
+    def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
+        return queries.measure(context, info, bill, who, None if ids is None else clip_ids(ids, num_clients))
 
-    bill = queries.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
+    bill = ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
     env = state.env_of(plan, context.federation, context.carry.params.trained)
     known = SelectionState(context.carry.strategy, Now(env, context.carry.info, round, available), bill)
     keys_of_hooks = protocol.Keys(of_candidates, of_select)
     selection_state, (answer, candidates) = protocol.select(
         protocol.over_replicates(plan.strategy), serve, known, keys_of_hooks
     )
-    selection = answer._replace(ids=state.clip_ids(answer.ids, num_clients))
+    selection = answer._replace(ids=clip_ids(answer.ids, num_clients))
     if available is not None:  # an unavailable client does not train, even if the strategy selected it
         selection = selection._replace(mask=selection.mask & jnp.take_along_axis(available, selection.ids, axis=1))
     arrives = availability.arrives(plan.report_failure_rate, context.streams, round, selection.ids, selection.mask)
-    named = state.UncheckedIds(answer.ids, selection.mask, candidates)
+    named = UncheckedIds(answer.ids, selection.mask, candidates)
     return Cohort(named, selection, selection._replace(mask=arrives)), selection_state
 
 
@@ -312,7 +311,6 @@ def record(
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
     selection, reports, finite, params = cohort.selection, cohort.reports, trained.finite, server_step.params
     num_replicates, num_clients = federation.starts.shape
-    faults = state.find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared))
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
@@ -344,53 +342,8 @@ def record(
             seconds=clock.round_seconds(plan, cohort, bill, start),
         ),
         nonfinite=reports.mask & ~finite,
-        faults=faults,
-        events=_events(context, cohort, finite, bill, start, int(reads.losses_before) + int(reads.losses_after)),
-    )
-
-
-def _events(context: RoundContext, cohort: Cohort, finite: jax.Array, bill: Bill, start: Bill, losses: int) -> Events:
-    """Return the round's ledger events.
-
-    `finite` marks the finite updates, bool [S, K]. `start` is the cost of the facts measured before the first round,
-    zero in later rounds. Each client reports 0 to 2 `losses` with its update.
-    """
-    plan, federation, round = context.plan, context.federation, context.round
-    optimizer = plan.trainer.optimizer
-    distinct = jax.vmap(partial(state.distinct, num_clients=federation.starts.shape[1]))
-    trains = distinct(cohort.selection.ids, cohort.selection.mask)  # bool [S, N]
-    reported = distinct(cohort.reports.ids, cohort.reports.mask)
-    work = clock.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
-    evaluations = 0 if context.carry.evaluation is None else jnp.where(round == 0, 2, 1)
-    on = clock.examples_on(federation, plan.loss_on)
-    arrived = reported.sum(axis=1, dtype=jnp.int32)
-    models_up = arrived + bill.probe_models_up + start.probe_models_up
-
-    def total(clients: jax.Array, examples: jax.Array) -> jax.Array:
-        return jnp.where(clients, examples, 0).sum(axis=1)
-
-    return Events(
-        models_down=(trains | bill.asked | start.asked).sum(axis=1, dtype=jnp.int32)
-        + bill.probe_models_down
-        + start.probe_models_down,
-        models_up=models_up,
-        # Before the first round the optimizer's memory is zero and need not be sent.
-        vectors_down=optimizer.vectors_down
-        * ((trains | bill.trained).sum(axis=1, dtype=jnp.int32) + bill.probe_models_up + bill.probe_reports_lost),
-        vectors_up=optimizer.vectors_up * arrived,
-        answers=bill.answers + start.answers,
-        floats_reported=losses * arrived + optimizer.floats_up * models_up,
-        examples_trained=total(trains | bill.trained, work)
-        + total(start.trained, work)
-        + bill.examples_trained
-        + start.examples_trained,
-        examples_evaluated=bill.examples_evaluated + start.examples_evaluated + losses * total(trains, on),
-        server_examples=jnp.full_like(arrived, evaluation.server_examples(plan, federation, evaluations)),
-        losses_replaced=bill.losses_replaced + start.losses_replaced,
-        reports_lost=(cohort.selection.mask & ~cohort.reports.mask).sum(axis=1, dtype=jnp.int32)
-        + bill.probe_reports_lost
-        + start.probe_reports_lost,
-        updates_skipped=(cohort.reports.mask & ~finite).sum(axis=1, dtype=jnp.int32),
+        faults=find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared)),
+        events=billing.round_events(context, cohort, finite, bill, start, reads.num_losses),
     )
 
 

@@ -12,33 +12,20 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from fedjax_sel import devices
-from fedjax_sel.core import jax_settings, parsing
 from fedjax_sel.data import federation as fed
-from fedjax_sel.data.federation import Federation, Segment
-from fedjax_sel.errors import UserError
+from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import clock, keys, layout, queries
+from fedjax_sel.simulation import clock, keys, layout, ledger, queries
 from fedjax_sel.simulation.availability import available_clients
+from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
+from fedjax_sel.simulation.ledger import Bill
 from fedjax_sel.simulation.round import many_rounds
-from fedjax_sel.simulation.state import (
-    BYTES_PER_FLOAT,
-    Bill,
-    Carry,
-    HostStore,
-    HostTable,
-    Kept,
-    Plan,
-    Records,
-    RoundContext,
-    env_of,
-)
+from fedjax_sel.simulation.state import Carry, Plan, Records, RoundContext, env_of
 from fedjax_sel.strategies import checks, protocol
 from fedjax_sel.strategies.contract import Env, Information, Now, Strategy, no_state
-from fedjax_sel.training import client
 
 
 class Program(NamedTuple):
@@ -203,7 +190,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=queries.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
+        start=ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
     )
     return jax.tree.map(_strongly_typed, carry), streams
 
@@ -319,64 +306,3 @@ def _joined(*leaves: Any) -> Any:
 @jax.jit
 def _copy(tree: Any) -> Any:
     return jax.tree.map(jnp.copy, tree)
-
-
-def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tuple[int, int, int]:
-    """Return the largest group of seeds that fits in the devices' memory; groups have equal size.
-
-    Also return the bytes per device for one group and for all seeds; these estimates err on the high side.
-    `available_bytes` is the memory of a device; None: as the device reports it.
-    """
-    count, mesh = len(problem.config.run.seeds), problem.config.run.mesh
-    groups = parsing.mesh_shape(mesh)[0] if mesh else 1  # device groups that share the seeds
-    limit = devices.device_memory() if available_bytes is None else available_bytes
-    everything = needed = 0
-    for together in sorted((size for size in range(groups, count + 1, groups) if count % size == 0), reverse=True):
-        needed = needed_bytes(problem, together)
-        everything = everything or needed
-        if limit is None or needed <= limit:
-            return together, needed, everything
-    least = "one seed needs" if groups == 1 else f"{groups} seeds, one for each part of --mesh {mesh}, need"
-    raise UserError(
-        f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, which has "
-        f"{(limit or 0) / 1e9:.1f} GB; choose a smaller model, fewer --num-clients, a strategy that keeps less per "
-        "client, or --cohort-batch 1"
-    )
-
-
-def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
-    """Return the bytes that a device needs for a group of seeds.
-
-    They cover data, three copies of the state (`layout.COPIES`), the cohort's models, and the arrays of training.
-    """
-    laid_out = layout.lay_out(problem, seeds_at_once)
-    host, plan, _ = laid_out
-    tables = fed.of_seeds(host, slice(seeds_at_once))
-    federation = host._replace(**tables)
-    carry = shapes_of_group(problem, laid_out)
-    images = devices.of_arrays(federation) - devices.of_arrays(tables)
-    groups, share = plan.mesh.devices.shape
-    cohort = seeds_at_once // groups * plan.num_places
-    jobs = -(-cohort // share)
-    together = min(plan.clients_at_once or jobs, jobs)
-    model_bytes = plan.trainer.model.size * BYTES_PER_FLOAT
-    part, positions = Segment(*[jnp.int32(0)] * 3), jnp.arange(plan.trainer.work.batch_size)
-    batch = jax.eval_shape(lambda federation: fed.gather(federation, part, positions), federation)
-    weights = jax.eval_shape(plan.trainer.model.init, jax_settings.key(0))
-    step = devices.of_program_text(partial(_gradient, plan), weights, *batch)
-    return (
-        images
-        + (devices.of_arrays(tables) + layout.COPIES * devices.of_arrays(carry)) // groups
-        + (jobs + cohort) * model_bytes
-        + together * (3 * model_bytes + step)
-    )
-
-
-def _gradient(plan: Plan, weights: Weights, inputs: Any, targets: Any) -> Any:
-    trainer, unmasked = plan.trainer, jnp.ones((plan.trainer.work.batch_size,), bool)
-
-    def loss(trained: Any) -> jax.Array:
-        moved = weights._replace(trained=trained)
-        return client.mean_loss(trainer.model, trainer.task, moved, inputs, targets, unmasked)
-
-    return jax.grad(loss)(weights.trained)

@@ -18,14 +18,15 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import devices
-from fedjax_sel.core import jax_settings
+from fedjax_sel.core import jax_settings, memory
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import queries
 from fedjax_sel.simulation.layout import lay_out
+from fedjax_sel.simulation.ledger import distinct
 from fedjax_sel.simulation.run import initial_states, state_shapes
-from fedjax_sel.simulation.state import distinct, output_layer
+from fedjax_sel.simulation.state import output_layer
 from fedjax_sel.strategies import contract, protocol
 from fedjax_sel.strategies.contract import Env, Fact, Information, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.protocol import Keys, SelectionState
@@ -117,7 +118,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (of_state, stubs.env, carry.info)
     )
     carry = carry._replace(state=state_shapes(setting.strategy, stream, env, info, len(setting.sizes)))
-    state_bytes, fact_bytes = devices.of_arrays(carry.state), devices.of_arrays(carry.info)
+    state_bytes, fact_bytes = memory.array_bytes(carry.state), memory.array_bytes(carry.info)
     _check_bytes("state and facts", state_bytes + fact_bytes, most_bytes)
     started = time.perf_counter()
     mesh = devices.make_mesh(len(setting.sizes), setting.num_places, num_blocks=1)
@@ -125,7 +126,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     rounds = devices.over_seeds(mesh, partial(_rounds, setting), (per_seed, devices.WHOLE, per_seed), per_seed)
     program = jax.jit(rounds, donate_argnums=0).lower(carry, jnp.int32(0), stubs).compile()
     compile_seconds = time.perf_counter() - started
-    program_bytes = mesh.size * devices.of_program(program)
+    program_bytes = mesh.size * memory.program_bytes(program)
     _check_bytes("the program", program_bytes, most_bytes)
 
     of_state, carry, stubs = jax.jit(initial)(key)

@@ -209,11 +209,8 @@ def hooks(strategy: Strategy, key: Any, state: Any, now: Now, answer: Any, outco
     return table
 
 
-def requests(strategy: Strategy, holdout: float = 1.0, server_validation: float = 1.0) -> None:
-    """Reject requests that are malformed, not in the catalog, or can never be served.
-
-    `holdout` and `server_validation` are the shares of held-out and server data; 0: there are none.
-    """
+def requests(strategy: Strategy, has_holdout: bool = True, server_has_data: bool = True) -> None:
+    """Reject requests that are malformed, not in the catalog, or can never be served."""
     with _named(strategy):
         if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
             raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
@@ -235,9 +232,9 @@ def requests(strategy: Strategy, holdout: float = 1.0, server_validation: float 
             raise UserError(f"{name} twice with different options; use the same options in both requests")
         if request.who == CANDIDATES and strategy.candidates is None:
             raise UserError(f"{name} from its candidates, but has no `candidates` function; add one")
-        if request.option("on") == "holdout" and holdout == 0:
+        if request.option("on") == "holdout" and not has_holdout:
             raise UserError(f"{name} on held-out data, but clients hold out no data; add --holdout 0.2")
-        if request.is_on_validation_data and server_validation == 0:
+        if request.is_on_validation_data and not server_has_data:
             raise UserError(f"{name} on the server's own data, but the server has none; add --server-validation 0.05")
 
 

@@ -54,6 +54,11 @@ class OutcomeReads(NamedTuple):
     losses_after: bool
     path_lengths: bool
 
+    @property
+    def num_losses(self) -> int:
+        """The number of losses that each client sends with its report."""
+        return int(self.losses_before) + int(self.losses_after)
+
 
 def of_outcome(strategy: Strategy, params: Params, state: Any, now: Now, selection: Selection) -> OutcomeReads:
     """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.

@@ -9,7 +9,7 @@ from fedjax_sel import tasks
 from fedjax_sel.reporting import html
 from fedjax_sel.reporting.html import Chapter, Inside, Run
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 CLIENTS, SELECTED, ROUNDS, SEEDS = 12, 3, 20, 10
 

@@ -27,7 +27,7 @@ from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected", "2", "--seeds", "2"]
 QUICK += ["--target-accuracy", "0.05"]

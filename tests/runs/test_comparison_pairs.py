@@ -11,7 +11,7 @@ import fedjax_sel
 from fedjax_sel import metrics, statistics, tasks
 from fedjax_sel.reporting import comparison
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 NOISE = np.random.default_rng(3).normal(0, 0.004, 10)
 

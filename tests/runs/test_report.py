@@ -12,7 +12,7 @@ from fedjax_sel import tasks
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 BASE = fedjax_sel.preset("quickstart").replace(rounds=2, algo="random", target_accuracy=0.5)
 RUNS = {

@@ -11,8 +11,8 @@ import pytest
 from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import clock, run
-from fedjax_sel.simulation.state import settle
+from fedjax_sel.simulation import run
+from fedjax_sel.simulation.ledger import floats_per_answer, settle
 
 N, K, T, Q = 10, 3, 9, 64
 SMALL = Config().replace(
@@ -40,7 +40,7 @@ def bill_of(algo, **hyperparameters):
     program = run.prepare(problem)
     _, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     drawn = (records.cohort[:, 0] >= 0).sum(axis=1)  # fewer than K where one client was drawn twice

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import devices
+from fedjax_sel.core import memory
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import layout, run
-from fedjax_sel.simulation.state import HostTable, Kept
+from fedjax_sel.simulation.client_table import HostTable, Kept
 
 CONFIG = fedjax_sel.preset("quickstart").replace(
     dataset="synthetic:train_size=300,test_size=40,num_classes=4,image_size=4", num_clients=12, num_selected=3,
@@ -89,9 +89,9 @@ def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):
     params = problem.model.num_params
     table = 4 * 12 * 2 * params  # variates and momentum
     for limit, stays in ((table, True), (100 * table, False), (None, False)):
-        monkeypatch.setattr(devices, "device_memory", lambda limit=limit: limit)
+        monkeypatch.setattr(memory, "device_memory", lambda limit=limit: limit)
         assert (layout.lay_out(problem, 1).plan.store is not None) == stays
-    monkeypatch.setattr(devices, "device_memory", lambda: 8 * table)
+    monkeypatch.setattr(memory, "device_memory", lambda: 8 * table)
     two_seeds = pose(CONFIG.replace(seeds=2, mesh="seeds=1"))
     assert layout.lay_out(two_seeds, 2).plan.store is not None  # 6 copies are more than 0.7 of 8
     assert layout.lay_out(two_seeds, 1).plan.store is None  # in turns, 3 are not

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 import fedjax_sel
 from fedjax_sel import devices
+from fedjax_sel.core import machines
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import reading
 
@@ -191,9 +192,10 @@ def test_programs_of_accelerators_are_kept(monkeypatch, tmp_path, backend, kept)
 def test_messages_to_other_machines_may_be_longer_than_a_piece(monkeypatch):
     """A resumed state of 2 GiB would overflow an int32; here a piece is seven bytes."""
     sent = []
-    monkeypatch.setattr(devices.multihost_utils, "broadcast_one_to_all", lambda array: sent.append(len(array)) or array)
-    monkeypatch.setattr(devices, "MOST_AT_ONCE", 7)
+    broadcast = lambda array: sent.append(len(array)) or array  # noqa: E731
+    monkeypatch.setattr(machines.multihost_utils, "broadcast_one_to_all", broadcast)
+    monkeypatch.setattr(machines, "MOST_AT_ONCE", 7)
     for length in (0, 1, 7, 8, 23):
         message = bytes(range(length))
-        assert devices._broadcast(message) == message
+        assert machines._broadcast(message) == message
     assert max(sent) == 7

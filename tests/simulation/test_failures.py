@@ -12,8 +12,8 @@ from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.simulation.state import settle
+from fedjax_sel.simulation import keys, run
+from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.strategies import contract
 from fedjax_sel.strategies.contract import SELECTED, Request, always, every
 
@@ -84,7 +84,7 @@ def lossy_rounds(problem):
     """Rounds one by one: the tables after each, who of the cohort was lost, and what was billed."""
     program = run.prepare(problem)
     carry = program.carry
-    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     for t in range(3):
         before = jax.device_get(carry.info)  # the chunk takes the carry's buffers
         carry, records = program.chunk(carry, jnp.int32(t), program.federation, program.streams)

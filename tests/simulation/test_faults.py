@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel.experiment import checking
-from fedjax_sel.simulation import state as faults
-from fedjax_sel.simulation.state import UncheckedIds
+from fedjax_sel.simulation import faults
+from fedjax_sel.simulation.faults import UncheckedIds
 from fedjax_sel.training import optimizers
 
 N = 5

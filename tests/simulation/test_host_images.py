@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import devices
+from fedjax_sel.core import memory
 from fedjax_sel.data.federation import HostImages, image_block, take
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import layout, run
@@ -46,7 +46,7 @@ def test_what_a_device_does_not_hold_stays_with_the_host(monkeypatch):
     problem = pose(CONFIG)
     size = problem.dataset.train_images.nbytes
     for limit, stays in ((size, True), (2 * size, False), (None, False)):
-        monkeypatch.setattr(devices, "device_memory", lambda limit=limit: limit)
+        monkeypatch.setattr(memory, "device_memory", lambda limit=limit: limit)
         assert layout.images_stay_on_host(problem) == stays
 
 

@@ -14,8 +14,9 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import availability, clock, evaluation, run
-from fedjax_sel.simulation.state import env_of, settle
+from fedjax_sel.simulation import availability, evaluation, run
+from fedjax_sel.simulation.ledger import floats_per_answer, settle
+from fedjax_sel.simulation.state import env_of
 from fedjax_sel.strategies import checks, contract
 from fedjax_sel.strategies.contract import (
     ALL,
@@ -91,12 +92,12 @@ def watcher(*requests, ids=(2, 9, 4), candidates=None, reads=()):
 def play(strategy, config=SMALL, **flat_names):
     """Runs one chunk: the strategy's last state (without the seeds' axis), the ledger, the records, the program."""
     problem = dataclasses.replace(pose(config.replace(algo="random", **flat_names)), strategy=strategy)
-    checks.requests(strategy, config.data.holdout, problem.config.data.server_validation or 0.0)
+    checks.requests(strategy, config.data.holdout > 0, problem.config.data.server_validation != 0)
     program = run.prepare(problem)
     before = jax.device_get(program.carry)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
     records = jax.device_get(records)
-    lengths = clock.floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
+    lengths = floats_per_answer(strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     ledger = jax.tree.map(lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths))
     return jax.tree.map(lambda leaf: leaf[0], jax.device_get(carry.strategy)), ledger, before, program
@@ -594,14 +595,14 @@ def test_reading_the_servers_metrics_unasked_is_an_error():
 )
 def test_requests_that_cannot_be_served(request_, sentence):
     with pytest.raises(UserError) as caught:
-        checks.requests(watcher(request_), holdout=0.0, server_validation=0.0)
+        checks.requests(watcher(request_), has_holdout=False, server_has_data=False)
     assert sentence in str(caught.value) and "watcher" in str(caught.value)
 
 
 def test_one_table_holds_one_measure():
     strategy = watcher(Request("loss", ALL, at_start()), Request("loss", SELECTED, always(), (("on", "all"),)))
     with pytest.raises(UserError, match="twice with different options"):
-        checks.requests(strategy, 0.2, 0.0)
+        checks.requests(strategy)
 
 
 def test_strategies_are_told_how_much_clients_hold_out():

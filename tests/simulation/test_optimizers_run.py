@@ -17,8 +17,8 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
-from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.simulation.state import settle
+from fedjax_sel.simulation import keys, run
+from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.strategies import contract
 from fedjax_sel.training import client, optimizers, schedule, server
 from tests.strategies.hooks import env_of, info_of, now_of, started
@@ -482,7 +482,7 @@ def ledger_of(algo, algo_args=(), **flat_names):
     config = SMALL.replace(algo=algo, algo_args=dict(algo_args), rounds=5, chunk=5, **flat_names)
     problem = pose(config)
     _, records = play(run.prepare(problem))
-    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
     return jax.tree.map(
         lambda leaf: leaf[0], settle(events, problem.model.num_params, lengths)

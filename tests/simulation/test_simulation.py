@@ -15,8 +15,8 @@ from fedjax_sel.config import Config
 from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import clock, keys, layout, run
-from fedjax_sel.simulation.state import settle
+from fedjax_sel.simulation import keys, layout, run
+from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.strategies import checks, contract
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training import client
@@ -305,7 +305,7 @@ def ledger_of(config, **flat_names):
     program = run.prepare(problem)
     records = collect(program)
     events = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records.events)
-    lengths = clock.floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
+    lengths = floats_per_answer(problem.strategy, problem.model, problem.dataset.num_classes)
     return settle(events, problem.model.num_params, lengths), problem, program
 
 
@@ -381,7 +381,7 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
 def test_a_request_nobody_serves_is_refused():
     strategy = always([0, 1, 2], requests=(contract.Request("weather", contract.ALL, contract.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
-        checks.requests(strategy, 0.0, 0.0)
+        checks.requests(strategy)
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ from fedjax_sel import testing
 from fedjax_sel.cli.catalogue import buys, costs
 from fedjax_sel.config import Config
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import clock, run
+from fedjax_sel.simulation import run
+from fedjax_sel.simulation.ledger import fact_counts, floats_per_answer, settle
 from fedjax_sel.simulation.queries import ANSWERS
-from fedjax_sel.simulation.state import settle
 from fedjax_sel.strategies import checks, facts
 from fedjax_sel.strategies.contract import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
@@ -112,11 +112,11 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
         timing="tiers",
     )  # fmt: skip
     problem = dataclasses.replace(pose(config), strategy=strategy)
-    checks.requests(strategy, 0.0, 0.1)
+    checks.requests(strategy, has_holdout=False)
     program = run.prepare(problem)
     chunk = next(run.chunks(program))
     carry, records = jax.device_get((chunk.copy_state().carry, chunk.records))
-    counts = clock.counts_of(problem.model, 4)
+    counts = fact_counts(problem.model, 4)
     for request in requests:
         if KINDS[request.kind].has_table:
             fact = getattr(carry.info, request.kind)
@@ -124,7 +124,7 @@ def test_the_simulator_answers_every_kind_in_its_shape_and_at_its_price():
             assert fact.age.tolist() == [[1 if k < K or request.who == ALL else fact.age.max() for k in range(N)]]
             assert np.abs(fact.value[:, :K]).max() > 0, request.kind
     assert carry.evaluation is not None
-    lengths = clock.floats_per_answer(strategy, problem.model, 4)
+    lengths = floats_per_answer(strategy, problem.model, 4)
     asked = {ALL: N, SELECTED: K, SERVER: 0}
     bought = sum(asked[request.who] * length for request, length in zip(requests, lengths))
     assert settle(records.events, problem.model.num_params, lengths).floats_up.tolist() == [[bought]] * T

@@ -5,7 +5,7 @@ import numpy as np
 import fedjax_sel
 from fedjax_sel import tasks
 from fedjax_sel.runs.run_files import Result
-from fedjax_sel.simulation.state import Ledger
+from fedjax_sel.simulation.ledger import Ledger
 
 NUM_CLIENTS = 4
 

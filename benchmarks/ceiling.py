@@ -34,7 +34,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
         return model.apply(params, images, None).prediction
 
     groups, share = plan.mesh.devices.shape
-    per_device = -(-seeds // groups * plan.num_selected // share)
+    per_device = -(-seeds // groups * plan.cohort_size // share)
     together = plan.clients_at_once or per_device
     pieces = -(-work.batch_size // plan.trainer.micro_batch)  # as `training.client` splits a batch
     train = shapes(step, -(-work.batch_size // pieces))
@@ -65,7 +65,7 @@ def bare_multiplications(program: Any, seeds: int, length: int, evaluate: bool) 
         [(filled(devices, left), filled(devices, right)) for left, right, *_ in test],
     )
     run = jax.jit(jax.shard_map(chunk, mesh=plan.mesh, in_specs=(spec,), out_specs=spec, check_vma=False))
-    training = sum(map(operations, train)) * work.equal_steps * pieces * plan.num_selected
+    training = sum(map(operations, train)) * work.equal_steps * pieces * plan.cohort_size
     evaluating = sum(map(operations, test)) * (tests / block) if evaluate else 0.0
     return lambda: run(operands), training + evaluating
 

@@ -54,7 +54,7 @@ def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> d
         eval_every=rounds, train_metrics_every=0, target_accuracy=None, seeds=1,
     )  # fmt: skip
     devices.use_every_core()
-    cost = selection_cost.measure(selection_cost.of_problem(pose(config)))
+    cost = selection_cost.measure(selection_cost.problem_setting(pose(config)))
     gemd = fedjax_sel.run(config).gemd[0]
     return {
         "num_clients": num_clients,

@@ -109,7 +109,7 @@ def run_case(
         strategy=strategies.make(name, **values),
         model=models.make("mlp", IMAGE, NUM_CLASSES),
         num_classes=NUM_CLASSES,
-        num_selected=num_selected,
+        cohort_size=num_selected,
         num_rounds=rounds,
         sizes=np.random.default_rng(0).integers(*SIZES, (1, num_clients), dtype=np.int32),
         available=None if available == 1.0 else available,

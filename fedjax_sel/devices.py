@@ -27,7 +27,7 @@ SEEDS, CLIENTS = "seeds", "clients"
 WHOLE, PER_SEED = PartitionSpec(), PartitionSpec(SEEDS)  # replicated on all devices; split along the leading axis [S]
 
 
-def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
+def make_mesh(num_seeds: int, num_places: int, num_blocks: int, wanted: tuple[int, int] | None = None) -> Mesh:
     """Make the mesh, groups of seeds x shares of their clients; `wanted` is an explicit shape.
 
     The default shape minimizes the number of sequential jobs per device in a round; ties go to the most groups. It
@@ -36,10 +36,10 @@ def make_mesh(num_seeds: int, num_selected: int, num_blocks: int, wanted: tuple[
     """
     available = jax.devices()
     if wanted is not None:
-        check_shape(wanted, num_seeds, num_selected, len(available))
+        check_shape(wanted, num_seeds, num_places, len(available))
         groups, share = wanted
     else:
-        groups, share = _best_shape(num_seeds, num_selected, num_blocks, len(available), jax.process_count() > 1)
+        groups, share = _best_shape(num_seeds, num_places, num_blocks, len(available), jax.process_count() > 1)
     return Mesh(np.array(available[: groups * share]).reshape(groups, share), (SEEDS, CLIENTS))
 
 
@@ -48,7 +48,7 @@ def in_words(mesh: Mesh) -> str:
     return f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
 
 
-def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
+def _best_shape(num_seeds: int, num_places: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
     """Return the number of groups and of devices per group; `need_all` (several machines) uses all devices."""
 
     def turns(groups: int, jobs: int) -> int:
@@ -56,15 +56,15 @@ def _best_shape(num_seeds: int, num_selected: int, num_blocks: int, most: int, n
 
     groups = min(
         (g for g in _divisors(num_seeds) if g <= most and not (need_all and most % g)),
-        key=lambda g: (turns(g, num_selected), -g),
+        key=lambda g: (turns(g, num_places), -g),
     )
     if need_all:
         return groups, most // groups
-    jobs = max(num_selected, num_blocks)
+    jobs = max(num_places, num_blocks)
     return groups, -(-(num_seeds // groups) * jobs // turns(groups, jobs))
 
 
-def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_devices: int | None = None) -> None:
+def check_shape(shape: tuple[int, int], num_seeds: int, num_places: int, num_devices: int | None = None) -> None:
     """Check the shape of a mesh, (devices along seeds, along clients); without `num_devices`, of any number of devices.
 
     Raises:
@@ -74,13 +74,13 @@ def check_shape(shape: tuple[int, int], num_seeds: int, num_selected: int, num_d
     problems = []
     if num_seeds % groups:
         problems.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
-    if num_selected % share:
-        problems.append(f"{num_selected} clients per round cannot be split into {share} equal shares")
+    if num_places % share:
+        problems.append(f"{num_places} clients per round cannot be split into {share} equal shares")
     if num_devices is not None and groups * share > num_devices:
         problems.append(f"{groups * share} devices exceed the {num_devices} available")
     if problems:
         most = groups * share if num_devices is None else num_devices
-        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_selected) if g * c <= most]
+        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_places) if g * c <= most]
         nearest = min(fitting, key=lambda s: (abs(s[0] - groups) + abs(s[1] - share), -s[0] * s[1]))
         raise UserError(
             f"--mesh seeds={groups},clients={share}: {' and '.join(problems)}; "
@@ -249,7 +249,7 @@ def stacked(*leaves: Any) -> Any:
     return jnp.stack(leaves) if are_keys else np.stack(leaves)
 
 
-def of_replicate(tree: Any, replicate: jax.Array | int) -> Any:
+def replicate_slice(tree: Any, replicate: jax.Array | int) -> Any:
     """Return the replicate's slice of each leaf: [S, ...] -> [...]."""
     return jax.tree.map(lambda leaf: leaf[replicate], tree)
 

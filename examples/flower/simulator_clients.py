@@ -68,7 +68,7 @@ class Simulated:
         prepared, round = program(self.setting), jnp.int32(question.round)
         request = Request(question.kind, ALL, always(), tuple(question.options.items()))
         client_keys = [
-            keys.of_client(stream[0], round, self.number)
+            keys.client_key(stream[0], round, self.number)
             for stream in (prepared.streams.training, prepared.streams.facts)
         ]
         given = received(self.setting, question.weights or initial(self.setting))
@@ -77,9 +77,9 @@ class Simulated:
     def train(self, order: Order) -> Report:
         """Train for the round or for a probe."""
         prepared, given, round = program(self.setting), received(self.setting, order.weights), jnp.int32(order.round)
-        key = keys.of_client(prepared.streams.training[0], round, self.number)
+        key = keys.client_key(prepared.streams.training[0], round, self.number)
         if order.probe is not None:
-            key = jax.random.fold_in(keys.of_probe(prepared.streams.facts[0], round, order.probe), self.number)
+            key = jax.random.fold_in(keys.probe_key(prepared.streams.facts[0], round, order.probe), self.number)
         update = fitting(self.setting)(given, prepared.federation, self.number, key, round)
         trained = jax.tree.map(lambda before, change: before + change, given.trained, update.trained)
         return Report(arrays_of(trained), self.num_examples)

@@ -97,7 +97,7 @@ PER_REPLICATE = (
 """The fields of a Federation with the leading axis [S]; replicates share the others."""
 
 
-def of_seeds(federation: Federation, seeds: slice) -> dict[str, Any]:
+def seeds_tables(federation: Federation, seeds: slice) -> dict[str, Any]:
     """Return the fields of some seeds, by name, with leaves [seeds, ...]."""
     return {name: jax.tree.map(lambda leaf: leaf[seeds], getattr(federation, name)) for name in PER_REPLICATE}
 

@@ -239,7 +239,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     )
 
     def measure(federation: Federation, weights):
-        return evaluation.of_clients(plan, federation, weights)
+        return evaluation.client_measures(plan, federation, weights)
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))

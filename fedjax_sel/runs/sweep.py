@@ -253,7 +253,7 @@ def _selection_seconds(job: Job, problem: Problem, say: Callable[[str], None] | 
             return math.nan
         most = f"about {selection_cost.BUDGET_SECONDS:.0f} s at most"
         say(f"timing the selection of {job.algo} alone, {most} (--no-selection-timing skips it)")
-        cost = selection_cost.measure(selection_cost.of_problem(problem))
+        cost = selection_cost.measure(selection_cost.problem_setting(problem))
     with contextlib.suppress(OSError):  # if the disk is not writable, the next call measures again
         run_files.write_json(file, cost._asdict())
     return cost.seconds_per_round

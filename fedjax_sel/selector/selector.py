@@ -343,7 +343,7 @@ class Selector:
         stream = keys.streams(keys.roots([terms.seed], {})).facts[0]
         drawn = []
         for number in range(sum(ask.shape[0] for ask in self._due(now) if ask.kind == "loss_change")):
-            key = jax.random.fold_in(keys.of_probe(stream, jnp.int32(now.round), number), keys.COHORT)
+            key = jax.random.fold_in(keys.probe_key(stream, jnp.int32(now.round), number), keys.COHORT)
             ids = np.asarray(sampling.uniform_without_replacement(key, *terms.size[:2], reachable))
             drawn.append(self._clients.named(ids if available is None else ids[available[ids]]))
         return tuple(drawn)

@@ -303,7 +303,7 @@ class Hooks:
         # Unread fields are zeros, with the shapes of the available ones.
         shapes = protocol.outcome_shapes(self._over, selection.ids.shape[1], given, self.terms.has_clock)
         outcome = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes)
-        subset_loss = protocol.subset_loss_of(self._over, self._losses, jnp.zeros((1,)))
+        subset_loss = protocol.make_subset_loss(self._over, self._losses, jnp.zeros((1,)))
         outcome = outcome._replace(**{"path_lengths": None, "subset_loss": subset_loss, **fields})
         known = protocol.learn(self._over, SelectionState(state, now), selection, outcome)
         return known.state, known.now.info
@@ -349,7 +349,7 @@ class Hooks:
         return self._key(keys.START)
 
     def _key(self, round: int) -> jax.Array:
-        return jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(round)))(self._stream)
+        return jax.vmap(lambda stream: keys.round_key(stream, jnp.int32(round)))(self._stream)
 
 
 def _zeros(shape: Any) -> Any:

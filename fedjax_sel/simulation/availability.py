@@ -42,12 +42,12 @@ def _draw(mode: Mode, num_rounds: int, clients: Clients, timing: Any, streams: j
     """Return the mask of available clients, bool [S, T, N]."""
 
     def of_replicate(clients: Clients, timing: Any, stream: jax.Array) -> jax.Array:
-        at_start = keys.of_round(stream, jnp.int32(keys.START))
+        at_start = keys.round_key(stream, jnp.int32(keys.START))
         chance = mode.of_clients(clients, timing, jax.random.fold_in(at_start, keys.ZONES))
         shape = clients.sizes.shape
 
         def step(before: jax.Array, round: jax.Array) -> tuple[jax.Array, jax.Array]:
-            now = jax.random.uniform(keys.of_round(stream, round), shape) < chance(round, before)
+            now = jax.random.uniform(keys.round_key(stream, round), shape) < chance(round, before)
             return now, now
 
         return lax.scan(step, jnp.zeros(shape, bool), jnp.arange(num_rounds))[1]
@@ -70,7 +70,7 @@ def available_clients(plan: Plan, federation: Federation, streams: Streams, roun
         return None
 
     def draw(stream: jax.Array) -> jax.Array:
-        return jax.random.uniform(keys.of_round(stream, round), (num_clients,)) < share
+        return jax.random.uniform(keys.round_key(stream, round), (num_clients,)) < share
 
     return jax.vmap(draw)(streams.availability)
 
@@ -84,7 +84,7 @@ def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Ar
         return mask
 
     def draw(stream: jax.Array, who: jax.Array) -> jax.Array:
-        return jax.random.uniform(keys.of_client(stream, round, who)) >= failure_rate
+        return jax.random.uniform(keys.client_key(stream, round, who)) >= failure_rate
 
     return mask & jax.vmap(jax.vmap(draw, (None, 0)))(streams.reports, ids)
 

@@ -44,7 +44,7 @@ def speeds(plan: Plan, timing: Timing | None, streams: keys.Streams, round: jax.
     jitter, num_clients = plan.clock.jitter, timing.latency.shape[1]
 
     def draw(stream: jax.Array) -> jax.Array:
-        key = jax.random.fold_in(keys.of_round(stream, round), keys.JITTER)
+        key = jax.random.fold_in(keys.round_key(stream, round), keys.JITTER)
         return jnp.exp(jitter * jax.random.normal(key, (num_clients,)))
 
     factor = jax.vmap(draw)(streams.availability)
@@ -179,7 +179,7 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
     durations = jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
 
-    if federation.deadline is None and plan.num_selected <= plan.clock.num_reports:
+    if federation.deadline is None and plan.cohort_size <= plan.clock.num_reports:
         counted = arrives  # a constant mask, so that XLA removes the masking of updates
     else:
         in_time = arrives

@@ -52,18 +52,18 @@ def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, 
     return Measured(means, losses.mean(axis=1), total if first.higher_is_better else -total)
 
 
-class OfClients(NamedTuple):
+class ClientMeasures(NamedTuple):
     """Metrics of the global models on each client's training data: means over its examples, float32 [S, N]."""
 
     measures: dict[str, jax.Array]
     loss: jax.Array
 
 
-def of_clients(plan: Plan, federation: Federation, weights: Weights) -> OfClients:
+def client_measures(plan: Plan, federation: Federation, weights: Weights) -> ClientMeasures:
     """Evaluate the models of all replicates, [S, ...], on each client's training data."""
     measures, losses = _sums_of_clients(plan, federation, weights)
     sizes = federation.train_sizes
-    return OfClients({name: values / sizes for name, values in measures.items()}, losses / sizes)
+    return ClientMeasures({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
 def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> TrainMetrics:
@@ -108,7 +108,7 @@ def _per_example(
         replicate, start = job
         batch = fed.block(federation, inputs, start, block)
         answers = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), targets)
-        prediction = model.apply(devices.of_replicate(weights, replicate), batch, None).prediction
+        prediction = model.apply(devices.replicate_slice(weights, replicate), batch, None).prediction
         losses = task.losses(prediction, answers)
         return {each.name: each.of(prediction, answers) for each in task.measures}, losses
 
@@ -134,7 +134,7 @@ def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) 
     return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], bounded(measured.loss))
 
 
-class Reports(NamedTuple):
+class CohortModels(NamedTuple):
     """Inputs of averages over subsets of a cohort."""
 
     updates: Weights  # w_k - w, zero for lost reports, [S, K, ...]
@@ -142,7 +142,7 @@ class Reports(NamedTuple):
     params: Weights  # w, [S, ...]
 
 
-def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss | Unrequested:
+def subsets(plan: Plan, federation: Federation, reports: CohortModels) -> SubsetLoss | Unrequested:
     """Return the `subset_loss` that `update` calls: the server's loss of averaged models of subsets of the cohort."""
     request = protocol.requested_subset_loss(plan.strategy)
     if request is None:
@@ -163,7 +163,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
 
         return lax.map(of_block, (starts, fresh)).sum() / count
 
-    def loss(reports: Reports, mask: jax.Array) -> jax.Array:
+    def loss(reports: CohortModels, mask: jax.Array) -> jax.Array:
         def of_subset(members: jax.Array) -> jax.Array:
             shares = jnp.where(members, reports.weights, 0.0)
             shares = shares / jnp.where(shares.sum() > 0, shares.sum(), 1.0)
@@ -176,7 +176,7 @@ def subsets(plan: Plan, federation: Federation, reports: Reports) -> SubsetLoss 
 
         return lax.map(of_subset, mask)
 
-    return protocol.subset_loss_of(plan.strategy, loss, reports)
+    return protocol.make_subset_loss(plan.strategy, loss, reports)
 
 
 def _examples(federation: Federation, request: Request) -> tuple[Any, Any]:

@@ -48,19 +48,19 @@ def streams(root_seeds: Streams) -> Streams:
     return Streams(*map(keys_of, Streams._fields))
 
 
-def of_round(stream: jax.Array, round: jax.Array) -> jax.Array:
+def round_key(stream: jax.Array, round: jax.Array) -> jax.Array:
     """Return the key of a round, counted from 0."""
     return jax.random.fold_in(stream, round)
 
 
-def of_client(stream: jax.Array, round: jax.Array, client: jax.Array) -> jax.Array:
+def client_key(stream: jax.Array, round: jax.Array, client: jax.Array) -> jax.Array:
     """Return the key of a client in a round."""
-    return jax.random.fold_in(of_round(stream, round), client)
+    return jax.random.fold_in(round_key(stream, round), client)
 
 
-def of_probe(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
+def probe_key(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
     """Return the key of a probe; `fold_in` derives the keys of its cohort and its clients from it."""
-    return jax.random.fold_in(of_round(stream, round), PROBES + probe)
+    return jax.random.fold_in(round_key(stream, round), PROBES + probe)
 
 
 CANDIDATES = 2**30 - 1

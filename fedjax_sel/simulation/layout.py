@@ -136,7 +136,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         available=config.selection.available_share,
         all_at_start=config.selection.start_queries == "all",
         report_failure_rate=config.selection.report_failure_rate,
-        num_selected=config.cohort_size,
+        cohort_size=config.cohort_size,
         num_places=places,
         clock=None if problem.law is None else Clock(problem.law.jitter, num_reports, config.timing.server_seconds),
         num_rounds=config.run.rounds,

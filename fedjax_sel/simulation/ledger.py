@@ -137,7 +137,7 @@ def examples_of_training(work: LocalWork, sizes: jax.Array, stream: jax.Array, r
         return schedule.num_examples(work, sizes, 0 if work.epochs is None else work.epochs[0])
 
     def examples_of(stream: jax.Array, client: jax.Array, size: jax.Array) -> jax.Array:
-        return schedule.num_examples(work, size, schedule.epochs(work, keys.of_client(stream, round, client)))
+        return schedule.num_examples(work, size, schedule.epochs(work, keys.client_key(stream, round, client)))
 
     each = jax.vmap(jax.vmap(examples_of, (None, 0, 0)), (0, None, 0))
     return each(stream, jnp.arange(sizes.shape[1]), sizes)

@@ -92,11 +92,11 @@ def probe_round(context: RoundContext, number: int) -> Probe:
     plan, federation, available = context.plan, context.federation, context.available
     trainer = plan.trainer
     num_replicates, num_clients = federation.starts.shape
-    own = jax.vmap(lambda stream: keys.of_probe(stream, context.round, number))(context.streams.facts)
+    own = jax.vmap(lambda stream: keys.probe_key(stream, context.round, number))(context.streams.facts)
 
     def draw(key: jax.Array, available: jax.Array | None) -> jax.Array:
         key = jax.random.fold_in(key, keys.COHORT)
-        return sampling.uniform_without_replacement(key, num_clients, plan.num_selected, available)
+        return sampling.uniform_without_replacement(key, num_clients, plan.cohort_size, available)
 
     cohorts = jax.vmap(draw)(own, available)
     took_part = jnp.ones(cohorts.shape, bool) if available is None else jnp.take_along_axis(available, cohorts, axis=1)
@@ -139,7 +139,7 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
     available = context.available
     num_reached = jnp.full(all_sizes.shape[:1], all_sizes.shape[1]) if available is None else available.sum(1)
     inclusion = jnp.minimum(
-        1.0, context.plan.num_selected / jnp.maximum(num_reached, 1)
+        1.0, context.plan.cohort_size / jnp.maximum(num_reached, 1)
     ) * availability.arrival_probability(context)
 
     def weights_of(sizes: jax.Array, mask: jax.Array, total: jax.Array, inclusion: jax.Array) -> jax.Array:
@@ -250,7 +250,7 @@ def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.
     replicates, clients = devices.pairs(ids.shape[0], ids)
 
     def keys_of(stream: jax.Array) -> jax.Array:
-        return jax.vmap(lambda s, k: keys.of_client(stream[s], round, k))(replicates, clients)
+        return jax.vmap(lambda s, k: keys.client_key(stream[s], round, k))(replicates, clients)
 
     def answer(shared: ToTrain, job: Any) -> jax.Array:
         replicate, who, training_key, facts_key = job

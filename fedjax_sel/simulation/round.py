@@ -36,7 +36,7 @@ from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundConte
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Information, Now, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
-from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState, of_outcome
+from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState
 from fedjax_sel.training import client, server
 
 
@@ -121,7 +121,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     """
     plan, round, available = context.plan, context.round, context.available
     num_replicates, num_clients = context.federation.starts.shape
-    of_select = jax.vmap(lambda stream: keys.of_round(stream, round))(context.streams.selection)
+    of_select = jax.vmap(lambda stream: keys.round_key(stream, round))(context.streams.selection)
     of_candidates = jax.vmap(lambda key: jax.random.fold_in(key, keys.CANDIDATES))(of_select)
 
     def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
@@ -145,7 +145,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
     """Return which parts of the outcome `update` reads, found by tracing it. XLA removes the others."""
     held = (context.carry.params.trained, selection_state.state, selection_state.now)
-    return of_outcome(context.plan.strategy, *held, cohort.selection)
+    return protocol.outcome_reads(context.plan.strategy, *held, cohort.selection)
 
 
 def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> jax.Array:
@@ -182,9 +182,9 @@ def train_cohorts(
         [S, K].
     """
     plan, round, ids, arriving = context.plan, context.round, cohort.selection.ids, cohort.reports.mask
-    num_replicates, num_selected = ids.shape
+    num_replicates, num_places = ids.shape
     replicates, clients = devices.pairs(num_replicates, ids)
-    job_keys = jax.vmap(lambda s, k: keys.of_client(context.streams.training[s], round, k))(replicates, clients)
+    job_keys = jax.vmap(lambda s, k: keys.client_key(context.streams.training[s], round, k))(replicates, clients)
     wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     averages = protocol.requested_subset_loss(plan.strategy) is not None
     keep_updates = reads.updates or averages
@@ -219,6 +219,7 @@ def train_cohorts(
 
     jobs = (replicates, clients, job_keys, arriving.reshape(-1))
     num_clients = context.federation.starts.shape[1]
+    # `Report.contributed` enters the server's memory with weight 1/N (SCAFFOLD, Algorithm 1, line 17).
     factors = Sums(weights, jnp.where(arriving, 1.0 / num_clients, 0.0))
     of_jobs, sums = devices.spread_and_add(
         plan.mesh, train, state.to_train(context), jobs, plan.clients_at_once, factors
@@ -227,7 +228,7 @@ def train_cohorts(
     if not keep_updates:
 
         def zeros(w: jax.Array) -> jax.Array:
-            return jnp.zeros((w.shape[0], num_selected, *w.shape[1:]), w.dtype)
+            return jnp.zeros((w.shape[0], num_places, *w.shape[1:]), w.dtype)
 
         trained = trained._replace(updates=jax.tree.map(zeros, context.carry.params.trained))
     return trained, sums
@@ -267,7 +268,7 @@ def learn(
     after, _, replaced_after = jax.vmap(availability.replace_nonfinite)(trained.loss_after, reports.mask)
     reported = (trained.updates, before, after, trained.finite)
     updates, before, after, finite = jax.tree.map(partial(_zero_if_lost, reports.mask), reported)
-    averaged = evaluation.Reports(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
+    averaged = evaluation.CohortModels(Weights(updates, trained.carried), jnp.where(finite, weights, 0.0), carry.params)
     server_metrics: Any = Unrequested(plan.strategy.name, "server_metrics")
     if server_step.evaluation is not None and carry.evaluation is not None:
         server_metrics = ServerMetrics(carry.evaluation, server_step.evaluation)

@@ -75,7 +75,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
     programs = []
     for place in range(0, len(run.seeds), seeds_at_once):
         own = slice(place, place + seeds_at_once)
-        tables = fed.of_seeds(host, own)
+        tables = fed.seeds_tables(host, own)
         federation = Federation(**shared, **devices.place(mesh, tables, per_seed))
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
         if resumed is not None:
@@ -128,7 +128,7 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
     """Return the shapes and dtypes of the carry of one group of seeds."""
     host, plan, seeds_at_once = laid_out
-    tables = fed.of_seeds(host, slice(seeds_at_once))
+    tables = fed.seeds_tables(host, slice(seeds_at_once))
     roots = jax.tree.map(itemgetter(slice(seeds_at_once)), _roots(problem))
     start = devices.over_seeds(plan.mesh, partial(initial_state, plan), (SPECS, devices.PER_SEED), devices.PER_SEED)
     inputs = (host._replace(**tables), roots)
@@ -223,7 +223,7 @@ def _initial_states(plan: Plan, carry: Carry, federation: Federation, streams: S
 
 def _of_start(plan: Plan, carry: Carry, federation: Federation, streams: Streams) -> tuple[jax.Array, Env, Information]:
     """Return what `init` reads, leaves [S, ...]: a key, the environment, and the facts measured at the start."""
-    start = jax.vmap(lambda stream: keys.of_round(stream, jnp.int32(keys.START)))(streams.selection)
+    start = jax.vmap(lambda stream: keys.round_key(stream, jnp.int32(keys.START)))(streams.selection)
     return start, env_of(plan, federation, carry.params.trained), carry.info
 
 
@@ -231,7 +231,7 @@ def initial_states(strategy: Strategy, stream: Any, env: Env, info: Information)
     """Return the states before the first round from what `init` reads, leaves [S, ...] in host memory."""
     states = []
     for replicate in range(env.sizes.shape[0]):
-        key, own, facts = devices.of_replicate((stream, env, info), replicate)
+        key, own, facts = devices.replicate_slice((stream, env, info), replicate)
         with checks.explained("init"):
             states.append(protocol.initial_state(strategy, key, Now(own, facts, jnp.int32(0), None)))
     return jax.tree.map(devices.stacked, *states)

@@ -48,7 +48,7 @@ def needed_bytes(problem: Problem, seeds_at_once: int) -> int:
     """
     laid_out = layout.lay_out(problem, seeds_at_once)
     host, plan, _ = laid_out
-    tables = fed.of_seeds(host, slice(seeds_at_once))
+    tables = fed.seeds_tables(host, slice(seeds_at_once))
     federation = host._replace(**tables)
     carry = run.shapes_of_group(problem, laid_out)
     images = memory.array_bytes(federation) - memory.array_bytes(tables)

@@ -41,7 +41,7 @@ class Setting(NamedTuple):
     strategy: Strategy
     model: Model
     num_classes: int  # C
-    num_selected: int
+    cohort_size: int
     num_rounds: int  # T
     sizes: np.ndarray  # examples of each client, int32 [S, N]; only their shares matter
     available: float | None = None  # probability that a client is available; None: all are, and no mask is passed
@@ -50,7 +50,7 @@ class Setting(NamedTuple):
     @property
     def num_places(self) -> int:
         """Number of places of a cohort, K."""
-        return self.strategy.num_places(self.sizes.shape[1], self.num_selected)
+        return self.strategy.num_places(self.sizes.shape[1], self.cohort_size)
 
 
 class Cost(NamedTuple):
@@ -80,7 +80,7 @@ class _Stubs(NamedTuple):
     updates: Any  # the model's pytree, [S, K, ...]
 
 
-def of_problem(problem: Problem) -> Setting:
+def problem_setting(problem: Problem) -> Setting:
     """Return the setting of a run."""
     config = problem.config
     table, share = problem.availability_trace, config.selection.available_share
@@ -92,7 +92,7 @@ def of_problem(problem: Problem) -> Setting:
         strategy=problem.strategy,
         model=problem.model,
         num_classes=problem.dataset.num_classes,
-        num_selected=config.cohort_size,
+        cohort_size=config.cohort_size,
         num_rounds=config.run.rounds,
         sizes=np.stack([part.sizes for part in problem.partitions]).astype(np.int32),
         available=(None if share == 1.0 else share) if table is None else float(table.mean()),
@@ -102,7 +102,7 @@ def of_problem(problem: Problem) -> Setting:
 
 def selection_seconds(experiment: Experiment, budget_seconds: float = BUDGET_SECONDS) -> float:
     """Return the seconds per round that selection takes on this machine, all replicates together."""
-    return measure(of_problem(pose(experiment)), budget_seconds).seconds_per_round
+    return measure(problem_setting(pose(experiment)), budget_seconds).seconds_per_round
 
 
 def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes: int | None = None) -> Cost:
@@ -155,7 +155,7 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[jax.Array, _Carry, _Stub
     key_state, key_facts, key_updates, key_rounds = jax.random.split(key, 4)
 
     sizes = jnp.asarray(setting.sizes)
-    counts = (num_clients, setting.num_selected, setting.num_rounds, setting.num_classes, model.num_params)
+    counts = (num_clients, setting.cohort_size, setting.num_rounds, setting.num_classes, model.num_params)
     shares = sizes / sizes.sum(axis=1, keepdims=True)
     env = Env(*counts, sizes, shares, sizes, model.shapes(), output_layer(model), setting.has_clock)
     empty = queries.empty(strategy, model, num_replicates, num_clients, setting.num_classes)

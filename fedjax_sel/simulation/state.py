@@ -36,8 +36,8 @@ class Plan(NamedTuple):
     available: float | None  # probability that a client is available in a round; None: a table or a trace has it
     all_at_start: bool  # whether all clients answer the queries before round 1, or those available in round 1
     report_failure_rate: float  # probability that a report never reaches the server
-    num_selected: int  # clients that the strategy selects: K, or more with over-selection
-    num_places: int  # places of a cohort: `num_selected`, or more if the strategy's cohort size is random
+    cohort_size: int  # clients that the strategy selects: K, or more with over-selection
+    num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
@@ -93,7 +93,7 @@ def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
     """Return what the strategy knows without a query, leaves [S, N]; `params` are the trained weights, [S, ...]."""
     model, (num_clients, num_classes) = plan.trainer.model, federation.label_counts.shape[1:]
     sizes = federation.train_sizes
-    counts = (num_clients, plan.num_selected, plan.num_rounds, num_classes, model.num_params)
+    counts = (num_clients, plan.cohort_size, plan.num_rounds, num_classes, model.num_params)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
     importance = sizes / sizes.sum(axis=1, keepdims=True)
     return Env(*counts, sizes, importance, federation.sizes, shapes, output_layer(model), plan.clock is not None)
@@ -154,7 +154,7 @@ class ToTrain(NamedTuple):
 
     def received(self, replicate: jax.Array) -> Weights:
         """Return the model that the clients of a replicate receive."""
-        return devices.of_replicate(self.params, replicate)
+        return devices.replicate_slice(self.params, replicate)
 
     def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
         """Return a client's row of the client table."""
@@ -162,7 +162,7 @@ class ToTrain(NamedTuple):
 
     def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
         """Return the federated optimizer's memory: the client's, from its row `kept`, and the server's."""
-        return Memory(kept.own, devices.of_replicate(self.shared, replicate))
+        return Memory(kept.own, devices.replicate_slice(self.shared, replicate))
 
 
 def to_train(context: RoundContext, params: Weights | None = None) -> ToTrain:

@@ -60,7 +60,7 @@ class OutcomeReads(NamedTuple):
         return int(self.losses_before) + int(self.losses_after)
 
 
-def of_outcome(strategy: Strategy, params: Params, state: Any, now: Now, selection: Selection) -> OutcomeReads:
+def outcome_reads(strategy: Strategy, params: Params, state: Any, now: Now, selection: Selection) -> OutcomeReads:
     """Return the fields that `update` reads, as Python Booleans also under tracing, before the outcome is computed.
 
     Arrays have a leading axis S, except `now.round`; `params` are the trained weights.
@@ -294,7 +294,7 @@ def requested_subset_loss(strategy: Strategy) -> Request | None:
     return next((request for request in strategy.requests if request.kind == SUBSET_LOSS), None)
 
 
-def subset_loss_of(
+def make_subset_loss(
     strategy: Strategy, loss: Callable[[Any, jax.Array], jax.Array], reports: Any
 ) -> SubsetLoss | Unrequested:
     """Return the field `subset_loss` of an Outcome, with loss: (reports, mask) -> losses [M]; or `Unrequested`."""
@@ -306,7 +306,7 @@ def subset_loss_of(
 
 def subset_loss_placeholder(strategy: Strategy, losses: Any) -> SubsetLoss | Unrequested:
     """Return a stand-in without a model: the mean of the members' losses [K], and 0 for an empty subset."""
-    return subset_loss_of(strategy, _mean, losses)
+    return make_subset_loss(strategy, _mean, losses)
 
 
 def _mean(losses: jax.Array, mask: jax.Array) -> jax.Array:

@@ -46,7 +46,7 @@ def depend_on(value: jax.Array, tree: Any) -> jax.Array:
 MOST_BYTES = 2**20  # limit per client on the memory of draws made ahead
 
 
-def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
+def draws_by_step(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Array], Draws]:
     """Return the function from a step's index to its random draws; `key` is a client's key in a round, consumed."""
 
     def of_step(index: jax.Array) -> Draws:
@@ -61,7 +61,7 @@ def of_steps(model: Model, work: LocalWork, key: jax.Array) -> Callable[[jax.Arr
 
 
 # Micro-batches: the activations of a whole batch in a convolutional network exceed a core's cache many times.
-def of_batch(
+def batch_gradient(
     losses_of: Callable[[Params, Any], tuple[jax.Array, Any]],
     params: Params,
     examples: Any,
@@ -187,7 +187,7 @@ def train_and_report(
     part = fed.train_part(federation, replicate, client)
     order_key, dropout_key = jax.random.split(key)
     order = schedule.orders(work, order_key, part.size)
-    draws_of = of_steps(trainer.model, work, dropout_key)
+    draws_of = draws_by_step(trainer.model, work, dropout_key)
     learning_rate = trainer.learning_rate(round)
     epochs = schedule.epochs(work, key)
     steps = schedule.num_steps(work, part.size, epochs)
@@ -212,7 +212,7 @@ def train_and_report(
             return trainer.task.losses(output.prediction, targets), output.carried
 
         examples = positions, draws_of(index)
-        gradient, losses, carried = of_batch(losses_of, weights, examples, counts, trainer.micro_batch)
+        gradient, losses, carried = batch_gradient(losses_of, weights, examples, counts, trainer.micro_batch)
         if statistic is not None:
             total += seen(index, losses, counts)
         gradient = trainer.optimizer.gradient(gradient, weights, received.trained, memory)

@@ -110,7 +110,7 @@ def _train_all_clients(
     context = RoundContext(plan, federation, carry, streams, round, None)
     num_replicates, num_clients = federation.starts.shape
     replicates, clients = devices.pairs(num_replicates, jnp.arange(num_clients))
-    job_keys = jax.vmap(lambda s, k: keys.of_client(streams.training[s], round, k))(replicates, clients)
+    job_keys = jax.vmap(lambda s, k: keys.client_key(streams.training[s], round, k))(replicates, clients)
 
     def train(shared: ToTrain, job: Any) -> _Reports:
         replicate, who, key = job
@@ -148,10 +148,10 @@ def _losses(
 
     def models_of(stream, sizes, reports, state, params):
         def of_cohort(number):
-            key = jax.random.fold_in(keys.of_probe(stream, round, number), keys.COHORT)
-            cohort = sampling.uniform_without_replacement(key, num_clients, plan.num_selected, None)
+            key = jax.random.fold_in(keys.probe_key(stream, round, number), keys.COHORT)
+            cohort = sampling.uniform_without_replacement(key, num_clients, plan.cohort_size, None)
             all_train = jnp.ones(cohort.shape, bool)
-            inclusion = jnp.full(cohort.shape, plan.num_selected / num_clients)
+            inclusion = jnp.full(cohort.shape, plan.cohort_size / num_clients)
             own = server.cohort_weights(plan.aggregation, sizes[cohort], all_train, sizes.sum(), inclusion)
             weights = jnp.where(reports.finite[cohort], own, 0.0)
             sums = jax.tree.map(
@@ -180,7 +180,7 @@ def _losses(
         """Return a client's losses at all models, [M]; one pass over its examples serves all of them."""
         federation, *by_replicate = shared
         replicate, who = job
-        models, parts, coefficients = devices.of_replicate(tuple(by_replicate), replicate)
+        models, parts, coefficients = devices.replicate_slice(tuple(by_replicate), replicate)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
 
         def totals(inputs, targets, counts):

@@ -14,7 +14,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import MODES as REGISTRY
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import availability, layout
-from fedjax_sel.simulation.selection_cost import of_problem
+from fedjax_sel.simulation.selection_cost import problem_setting
 
 ROUNDS = 4000
 SMALL = Config().replace(
@@ -162,7 +162,7 @@ def test_a_mode_is_in_the_fingerprint_and_its_parameters_only_beside_it():
 
 def test_the_cost_of_selection_knows_the_mean():
     problem = pose(SMALL)
-    assert of_problem(problem).available == np.mean(
+    assert problem_setting(problem).available == np.mean(
         np.asarray(layout.lay_out(problem, 2).federation.availability_table)
     )
 

@@ -89,7 +89,7 @@ def lossy_rounds(problem):
         before = jax.device_get(carry.info)  # the chunk takes the carry's buffers
         carry, records = program.chunk(carry, jnp.int32(t), program.federation, program.streams)
         cohort = np.asarray(records.cohort)[0, 0]
-        draws = [jax.random.uniform(keys.of_client(program.streams.reports[0], jnp.int32(t), k)) for k in cohort]
+        draws = [jax.random.uniform(keys.client_key(program.streams.reports[0], jnp.int32(t), k)) for k in cohort]
         lost = (np.array(draws) < 0.5) & (cohort >= 0)
         events = jax.tree.map(lambda leaf: np.moveaxis(np.asarray(leaf), 0, 1), records.events)
         ledger = jax.tree.map(lambda leaf: leaf[0, 0], settle(events, problem.model.num_params, lengths))

@@ -414,7 +414,7 @@ def test_the_servers_own_losses_are_bounded():
     )  # fmt: skip
     federation = types.SimpleNamespace(server_images=jnp.ones(2), server_labels=jnp.ones(2), scale=None)
     updates = jnp.float32([5e6, jnp.nan, -jnp.inf])
-    losses = evaluation.subsets(plan, federation, evaluation.Reports(updates, jnp.ones(3), jnp.float32(0.5)))
+    losses = evaluation.subsets(plan, federation, evaluation.CohortModels(updates, jnp.ones(3), jnp.float32(0.5)))
     masks = jnp.concatenate([jnp.eye(3, dtype=bool), jnp.zeros((1, 3), bool)])
     np.testing.assert_array_equal(losses(masks), np.float32([1e6, 1e6, -1e6, 0.5]))
 

@@ -453,7 +453,7 @@ def test_a_range_of_epochs_is_drawn_for_client_and_round_alike_under_every_strat
         for t, s in itertools.product(range(4), range(2)):
             expected = 0
             for k in records.cohort[t, s]:
-                key = keys.of_client(program.streams.training[s], jnp.int32(t), jnp.int32(k))
+                key = keys.client_key(program.streams.training[s], jnp.int32(t), jnp.int32(k))
                 passes = int(schedule.epochs(local, key))
                 assert taken.setdefault((t, s, int(k)), passes) == passes
                 expected += passes * sizes[s, k]
@@ -466,7 +466,7 @@ def test_clients_of_unequal_work_train_as_long_as_they_are_billed_for():
     program = program_of(local_epochs="1:4", batch_size=4, optimizer="fednova", rounds=1, chunk=1)
     trainer, federation, streams = program.plan.trainer, program.federation, program.streams
     for k in range(4):
-        key = keys.of_client(streams.training[0], jnp.int32(0), jnp.int32(k))
+        key = keys.client_key(streams.training[0], jnp.int32(0), jnp.int32(k))
         params = jax.tree.map(lambda leaf: leaf[0], program.carry.params)
         result = client.train_and_report(trainer, federation, params, jnp.int32(0), jnp.int32(k), key, jnp.int32(0))
         passes = int(schedule.epochs(trainer.work, key))

@@ -172,7 +172,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
         config = fedjax_sel.preset("quickstart").replace(
             algo="random", available=str(tmp_path / f"{name}.csv"), rounds=2, num_clients=10, num_selected=2, seeds=1
         )
-        shares[name] = selection_cost.of_problem(pose(config)).available
+        shares[name] = selection_cost.problem_setting(pose(config)).available
     assert shares == {"half": 0.5, "all": 1.0}  # a run asks who is there, even if nobody is ever away
 
 

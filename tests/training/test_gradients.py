@@ -31,7 +31,9 @@ def passed(params, examples):
 @pytest.mark.parametrize("micro_batch", [1, 3, 4, 5, 9, 10, 100])
 def test_pieces_add_up_to_the_gradient_of_the_mean_loss(micro_batch, counting):
     counts = jnp.arange(BATCH) < counting
-    found, losses, _ = jax.jit(client.of_batch, static_argnums=(0, 4))(passed, PARAMS, EXAMPLES, counts, micro_batch)
+    found, losses, _ = jax.jit(client.batch_gradient, static_argnums=(0, 4))(
+        passed, PARAMS, EXAMPLES, counts, micro_batch
+    )
     those = jax.tree.map(lambda leaf: leaf[:counting], EXAMPLES)
     expected = jax.grad(lambda params: losses_of(params, those).sum() / max(counting, 1))(PARAMS)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, expected)
@@ -48,6 +50,6 @@ def test_a_piece_in_which_nothing_counts_is_not_computed(counting, calls):
         jax.debug.callback(lambda: seen.append(1))
         return passed(params, examples)
 
-    jax.block_until_ready(client.of_batch(watched, PARAMS, EXAMPLES, jnp.arange(BATCH) < counting, 3))
+    jax.block_until_ready(client.batch_gradient(watched, PARAMS, EXAMPLES, jnp.arange(BATCH) < counting, 3))
     jax.effects_barrier()
     assert len(seen) == calls

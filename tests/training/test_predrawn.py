@@ -25,7 +25,7 @@ def drawn_in_a_loop(model, work):
     """How many times the random generator is in the body of a loop over the steps."""
 
     def loop(key):
-        at = client.of_steps(model, work, key)
+        at = client.draws_by_step(model, work, key)
         return jax.lax.map(lambda index: jax.tree.leaves(at(index)), jnp.arange(STEPS))
 
     loops = [e for e in jax.make_jaxpr(loop)(jax.random.key(0)).eqns if e.primitive.name == "scan"]
@@ -37,9 +37,9 @@ def drawn_in_a_loop(model, work):
 def test_drawn_ahead_or_step_by_step_the_numbers_are_the_models_own(dropout, monkeypatch):
     model, work = of(dropout)
     key = jax.random.key(3)
-    ahead = client.of_steps(model, work, key)
+    ahead = client.draws_by_step(model, work, key)
     monkeypatch.setattr(client, "MOST_BYTES", 0)
-    in_turn = client.of_steps(model, work, key)
+    in_turn = client.draws_by_step(model, work, key)
     for index in range(STEPS):
         own = model.draw(jax.random.fold_in(key, index), BATCH)
         for one in (ahead(jnp.int32(index)), in_turn(jnp.int32(index))):
@@ -56,7 +56,7 @@ def test_only_what_is_little_and_as_much_for_all_is_drawn_ahead(monkeypatch):
 
 def test_a_model_without_dropout_draws_nothing():
     model, work = of(dropout=0.0)
-    assert jax.tree.leaves(client.of_steps(model, work, jax.random.key(0))(jnp.int32(0))) == []
+    assert jax.tree.leaves(client.draws_by_step(model, work, jax.random.key(0))(jnp.int32(0))) == []
 
 
 @pytest.mark.slow

@@ -103,7 +103,7 @@ def cohorts(problem: Problem, algo: str, profiles: np.ndarray, number: int, roun
     env = Env(*counts, problem.model.num_params, sizes, sizes / sizes.sum())
     facts = {"profile": Fact(jnp.asarray(profiles), jnp.zeros((len(profiles),), jnp.int32))}
     now = Now(env, Information(algo, facts if strategy.requests else {}), jnp.int32(0), None)
-    state = protocol.initial_state(strategy, keys.of_round(stream, jnp.int32(keys.START)), now)
+    state = protocol.initial_state(strategy, keys.round_key(stream, jnp.int32(keys.START)), now)
     return np.asarray(select(stream, state, now, jnp.arange(rounds, dtype=jnp.int32)))
 
 
@@ -114,7 +114,7 @@ def _strategy(algo: str) -> tuple[Strategy, Callable[[jax.Array, Any, Now, jax.A
 
     @jax.jit
     def select(stream: jax.Array, state: Any, now: Now, rounds: jax.Array) -> jax.Array:
-        return lax.map(lambda t: strategy.select(keys.of_round(stream, t), state, now._replace(round=t)).ids, rounds)
+        return lax.map(lambda t: strategy.select(keys.round_key(stream, t), state, now._replace(round=t)).ids, rounds)
 
     return strategy, select
 

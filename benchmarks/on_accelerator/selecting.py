@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from on_accelerator.child import each
 from on_accelerator.children import Child
 from on_accelerator.day import Case, Part, alone

@@ -26,122 +26,40 @@ Information bought: the losses of all clients at the opening of rounds 0 to `war
 Each update costs (1 + S) N models down, S K models up and (1 + S) N floats up. Queried clients already have the round's
 model when they train. An update in round `warmup` buys the losses of w^t twice.
 
-Presets (`task` selects the numbers for Fashion-MNIST or CIFAR-10):
-* `paper`: the paper's numbers. Adam's steps, which the paper omits, come from the code: 150 in the warm-up, 100 later.
-* `code-2022`: the first release. Warm-up samples count from round 10 on, so only the losses from round 10 on are
-  bought. Later fits use the two latest collections.
-* `code-2023`: the second release. One fit of 1000 steps ends the warm-up. Later fits use all samples of the last 100
-  (500) rounds, minus their discounted mean.
-* `closed-form`: the exact optimum for the discounted second moment [N, N] of all samples. The paper mentions it but
-  does not use it, because with one or two samples the optimum ignores the past.
-* `proxy`: the K clients with the largest sum_i p_i Sigma_ik, the rule of the convergence proof (supplement, Eq. 59-63).
-* `gpfl-port`: the second release as run by GPFL's authors: the CIFAR-10 numbers for every data set, p_i = 1 / N, and
-  `restored_probes`. Their code restores the model before it measures a probe's losses, so every change after the
-  warm-up is zero; the probe's traffic is billed nevertheless. Their updates come one round before ours, which follow
-  the release, and the last warm-up sample is missing there.
+The presets are in fedcor_presets.py.
 
 Differs from the paper:
 * Sigma as printed, X^T X, is singular. noise^2 I is added in the likelihood and in the selection, as in the code.
 * d = max(15, K), because picks beyond d depend on noise only.
 * The code measures losses at the end of a round, and here the next round opens with the measurement. Cohorts and
   samples are the same; an update in the code's round t comes in round t + 1.
-* A collection with a loss that is not finite is dropped. An unavailable client counts as having an unchanged loss.
-* Unavailable clients are not selected, but remain part of the Gaussian. Ties are broken at random.
+* A collection with a loss that is not finite is dropped. An unavailable client counts as having an unchanged loss, is
+  not selected, and remains part of the Gaussian. Ties are broken at random.
 * Warm-up and probes use the run's own aggregation, server optimizer, and lost reports.
 * A client whose report is lost is not annealed, because the server does not know that it trained.
 """
 
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import gaussian_process, sampling
-from fedjax_sel.strategies.contract import ALL, Env, Now, Outcome, Request, Selection, Strategy, every, rounds
-
-Preset = Literal["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
-Task = Literal["fmnist", "cifar10"]
-Mean = Literal["zero", "discounted"]
-Importance = Literal["shares", "uniform"]
-
-
-class Numbers(NamedTuple):
-    """A resolved preset. Static.
-
-    A fit uses samples at equal distances in age, up to `reuse` distances old, with weight discount^age.
-    """
-
-    warmup: int  # rounds with random cohorts
-    begin: int  # the first round whose loss change is a sample
-    interval: int  # rounds between updates of the model of loss changes, Delta t
-    update_offset: int  # updates are in rounds t with (t - offset) % interval = 0; a probe is dated to round t - offset
-    every_warmup_fit: bool  # False: one fit at the end of the warm-up
-    warmup_steps: int  # Adam steps per fit in the warm-up
-    steps: int  # Adam steps per later fit
-    warmup_reuse: int  # M in the warm-up, at distance 1
-    reuse: int  # M after the warm-up, at distance `interval`; with ages="rounds" a number of rounds
-    # Age of a sample. spaced: in rounds; positions: number of later collections, times the distance; rounds: in rounds,
-    # at distance 1, so that a fit uses all samples of the last `reuse` rounds.
-    ages: Literal["spaced", "positions", "rounds"]
-    discount: float  # theta, per round
-    anneal: float  # beta
-    mean: Mean  # mu of the Gaussian in a fit
-    fit: Literal["adam", "closed-form"]
-    select: Literal["greedy", "proxy"]
-    importance: Importance
-    dimension: int | None  # d; None: max(15, K)
-    restored_probes: bool = False  # restores the model before a probe's losses are measured, so every change is zero
-    noise: float = 0.01  # sigma
-    probes: int = 1  # S
-    learning_rate: float = 0.01
-
-    @property
-    def first_update(self) -> int:
-        """The first update: the smallest t >= warmup + update_offset with (t - update_offset) % interval = 0."""
-        return self.update_offset + self.interval * -(-self.warmup // self.interval)
-
-    @property
-    def slots(self) -> int:
-        """The number of collections H that later fits can use."""
-        updates = self.reuse // self.interval if self.ages == "rounds" else self.reuse
-        return self.warmup - self.begin + updates + 1
-
-
-_PAPER = Numbers(
-    warmup=15, begin=0, interval=10, update_offset=0, every_warmup_fit=True, warmup_steps=150, steps=100,
-    warmup_reuse=10, reuse=1, ages="spaced", discount=0.9, anneal=0.95, mean="zero", fit="adam",
-    select="greedy", importance="shares", dimension=None,
-)  # fmt: skip
-_PAPER_CIFAR10 = _PAPER._replace(warmup=20, interval=50, discount=0.99, anneal=0.9)
-_CODE_2022 = _PAPER._replace(warmup=16, begin=10, update_offset=1, ages="positions", discount=0.8)
-_CODE_2022_CIFAR10 = _CODE_2022._replace(warmup=21, interval=50, discount=0.97, anneal=0.9)
-_CODE_2023 = _PAPER._replace(
-    warmup=16, update_offset=1, every_warmup_fit=False, warmup_steps=1000, ages="rounds", warmup_reuse=100, reuse=100,
-    discount=0.95, mean="discounted",
-)  # fmt: skip
-_CODE_2023_CIFAR10 = _CODE_2023._replace(warmup=21, interval=50, warmup_reuse=500, reuse=500, discount=0.99, anneal=0.9)
-# script/test.sh and script/test_fedcor.sh of joapolarbear/PBFL use the same numbers for every data set.
-_GPFL_PORT = _CODE_2023_CIFAR10._replace(importance="uniform", restored_probes=True)
-
-_TABLE: dict[tuple[str, str], Numbers] = {
-    ("paper", "fmnist"): _PAPER,
-    ("paper", "cifar10"): _PAPER_CIFAR10,
-    ("code-2022", "fmnist"): _CODE_2022,
-    ("code-2022", "cifar10"): _CODE_2022_CIFAR10,
-    ("code-2023", "fmnist"): _CODE_2023,
-    ("code-2023", "cifar10"): _CODE_2023_CIFAR10,
-    ("closed-form", "fmnist"): _PAPER._replace(fit="closed-form", every_warmup_fit=False),
-    ("closed-form", "cifar10"): _PAPER_CIFAR10._replace(fit="closed-form", every_warmup_fit=False),
-    ("proxy", "fmnist"): _PAPER._replace(select="proxy"),
-    ("proxy", "cifar10"): _PAPER_CIFAR10._replace(select="proxy"),
-    ("gpfl-port", "fmnist"): _GPFL_PORT,
-    ("gpfl-port", "cifar10"): _GPFL_PORT,
-    ("fedgp", "fmnist"): _PAPER._replace(warmup_reuse=1),
-    ("fedgp", "cifar10"): _PAPER_CIFAR10._replace(warmup_reuse=1, warmup=15, anneal=0.97),
-}
+from fedjax_sel.strategies.contract import (
+    ALL,
+    Env,
+    Now,
+    Outcome,
+    Request,
+    Selection,
+    Strategy,
+    every,
+    keep_state,
+    rounds,
+)
+from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Numbers, Preset, Task, look_up, resolve
 
 
 def fedcor(
@@ -187,54 +105,6 @@ def fedcor(
         restored_probes: whether the model is restored before a probe's losses are measured, so that every change is 0.
     """
     return build("fedcor", **locals())
-
-
-_WITHOUT_EFFECT = {  # rule of the fit or of the selection, named like its preset -> parameters that it ignores
-    "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
-    "proxy": ("anneal",),
-}
-_AT_LEAST = {
-    "warmup": 1, "interval": 1, "probes": 1, "dimension": 1, "steps": 0, "warmup_steps": 0, "reuse": 0,
-    "warmup_reuse": 0,
-}  # fmt: skip
-_CHOICES = {"mean": get_args(Mean), "importance": get_args(Importance)}
-_LEAST_NOISE = 1e-10  # float32 divisions overflow below it
-
-
-def resolve(strategy: str, preset: Numbers, **overrides: Any) -> Numbers:
-    """Return a preset with a user's overrides of its fields; None keeps the preset's value."""
-    chosen = {name: value for name, value in overrides.items() if value is not None}
-    for name, value in chosen.items():
-        if problem := _problem(name, value):
-            raise UserError(f"{strategy}: {name}={value} {problem}; leave it out for the preset's number")
-        for rule in (preset.fit, preset.select):
-            if name in _WITHOUT_EFFECT.get(rule, ()):
-                raise UserError(f"{strategy}: {name}={value} has no effect with preset={rule}; leave it out")
-    numbers = preset._replace(**chosen)
-    return numbers._replace(begin=min(numbers.begin, numbers.warmup - 1))
-
-
-def _problem(name: str, value: Any) -> str | None:
-    if name in _CHOICES and value not in _CHOICES[name]:
-        return f"is unknown; choose from {', '.join(_CHOICES[name])}"
-    if name in _AT_LEAST and value < _AT_LEAST[name]:
-        return f"is below {_AT_LEAST[name]}"
-    if name in ("anneal", "discount") and not 0 < value <= 1:
-        return "is outside (0, 1]"
-    if name == "noise" and not _LEAST_NOISE <= value < float("inf"):
-        return f"is not a number from {_LEAST_NOISE:g}"
-    if name == "learning_rate" and not 0 < value < float("inf"):
-        return "is not a positive number"
-    return None
-
-
-def look_up(strategy: str, preset: str, task: str) -> Numbers:
-    """Return the numbers of a preset for a task; `paper` is the strategy's own paper."""
-    if task not in get_args(Task):
-        raise UserError(f"{strategy}: task={task!r} is unknown; choose from {', '.join(get_args(Task))}")
-    if preset not in get_args(Preset):
-        raise UserError(f"{strategy}: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
-    return _TABLE["fedgp" if strategy == "fedgp" and preset == "paper" else preset, task]
 
 
 _DIMENSION = 15  # the papers' embedding dimension
@@ -299,28 +169,22 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
     def observe(state: State, now: Now) -> State:
         info, round, available = now.info, now.round, now.available
 
-        def answers(age: jax.Array) -> tuple[jax.Array, jax.Array]:
-            """Return the clients that answered, and whether a queried client gave no finite answer."""
-            answered = age == 0
-            return answered, (~answered if available is None else available & ~answered).any()
+        def is_broken(answered: jax.Array) -> jax.Array:  # whether a queried client gave no finite answer
+            return (~answered if available is None else available & ~answered).any()
 
         def measured(state: State) -> State:
-            loss = info.loss.value
-            answered, broken = answers(info.loss.age)
-            known = answered & state.previous_known
+            loss, answered = info.loss.value, info.loss.age == 0
+            broken, known = is_broken(answered), answered & state.previous_known
             changes = jnp.where(known, loss - state.previous, 0.0)[None]
             usable = known.any() & ~broken & ~state.previous_broken
-
-            def added(memory: Samples | Moments) -> Samples | Moments:
-                return collect(memory, numbers, changes, usable, round - 1)
-
+            added = partial(collect, numbers=numbers, changes=changes, known=usable, round=round - 1)
             memory = lax.cond(round > begin, added, lambda memory: memory, state.memory)
             return state._replace(memory=memory, previous=loss, previous_known=answered, previous_broken=broken)
 
         def probed(state: State) -> State:
-            answered, broken = answers(info.loss_change.age)
+            answered = info.loss_change.age == 0
             changes = jnp.where(answered, info.loss_change.value.T, 0.0)
-            usable = answered.any() & ~broken
+            usable = answered.any() & ~is_broken(answered)
             memory = collect(state.memory, numbers, changes, usable, round - numbers.update_offset)
             return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
 
@@ -330,13 +194,9 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
         # The conditions depend only on the round, which is never batched, so `cond` remains a branch under `vmap`. If
         # an update is due in round `warmup`, the warm-up's last fit comes first.
         fit_due = (round > begin) & (round <= warmup) if numbers.every_warmup_fit else round == warmup
-
-        def unchanged(state: State) -> State:
-            return state
-
-        state = lax.cond(losses.when.due(round), measured, unchanged, state)
-        state = lax.cond(fit_due, partial(fitted, in_warmup=True), unchanged, state)
-        return lax.cond(probe.when.due(round), lambda state: fitted(probed(state), False), unchanged, state)
+        state = lax.cond(losses.when.due(round), measured, keep_state, state)
+        state = lax.cond(fit_due, partial(fitted, in_warmup=True), keep_state, state)
+        return lax.cond(probe.when.due(round), lambda state: fitted(probed(state), False), keep_state, state)
 
     def select(key, state: State, now: Now) -> Selection:
         n, k, available = now.env.num_clients, now.env.num_selected, now.available
@@ -347,8 +207,7 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
         def best(key):
             importance = importance_of(now.env, numbers.importance)
             if numbers.select == "proxy":
-                total = jnp.matmul(state.embeddings, importance, precision=lax.Precision.HIGHEST)
-                total = jnp.matmul(total, state.embeddings, precision=lax.Precision.HIGHEST)
+                total = _matmul(_matmul(state.embeddings, importance), state.embeddings)
                 total += numbers.noise**2 * importance  # sum_i p_i Sigma_ik, [N]
                 return sampling.top_k(key, total if available is None else jnp.where(available, total, -jnp.inf), k)
             reachable = state.log_scale if available is None else jnp.where(available, state.log_scale, -jnp.inf)
@@ -356,9 +215,8 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
             # other scales underflow.
             largest = jnp.maximum(reachable.max(), jnp.finfo(jnp.float32).min)  # finite without reachable clients
             scale = jnp.exp(jnp.minimum(state.log_scale - largest, 0.0))
-            return gaussian_process.select_greedily(
-                state.embeddings, importance, scale, k, numbers.noise, key, available
-            )
+            model = state.embeddings, importance, scale
+            return gaussian_process.select_greedily(*model, k, numbers.noise, key, available)
 
         ids = lax.cond(now.round < warmup, at_random, best, key)
         return Selection.of(ids, available)
@@ -396,8 +254,8 @@ def collect(
     changes = jnp.where(known, changes, 0.0)
     if isinstance(memory, Moments):
         factor = _discount(numbers, round - memory.collected)
-        product = jnp.matmul(changes.T, changes, precision=lax.Precision.HIGHEST)
-        second, first = factor * memory.second + product, factor * memory.first + changes.sum(axis=0)
+        second = factor * memory.second + _matmul(changes.T, changes)
+        first = factor * memory.first + changes.sum(axis=0)
         return Moments(second, first, factor * memory.mass + changes.shape[0] * known, round, memory.order)
     spare = numbers.probes - changes.shape[0]
     newest = Samples(
@@ -436,9 +294,11 @@ def _training_set(memory: Samples, numbers: Numbers, in_warmup: bool) -> tuple[j
     weights = jnp.where(used[:, None] & memory.valid, _discount(numbers, age)[:, None], 0.0).reshape(-1)
     values = memory.values.reshape(weights.shape[0], -1)
     if numbers.mean == "discounted":
-        total = jnp.matmul(weights, values, precision=lax.Precision.HIGHEST)
-        values = values - total / jnp.maximum(weights.sum(), jnp.finfo(jnp.float32).tiny)
+        values = values - _matmul(weights, values) / jnp.maximum(weights.sum(), jnp.finfo(jnp.float32).tiny)
     return values, weights
+
+
+_matmul = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
 
 def _discount(numbers: Numbers, age: jax.Array) -> jax.Array:

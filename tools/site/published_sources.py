@@ -25,14 +25,13 @@ def source(root: Path, strategy: str, name: str) -> str:
 def preset_numbers(strategy: str) -> dict[str, dict[str, Any]]:
     """Return the numbers of each preset of a strategy: preset -> name -> value; empty without presets."""
     if strategy in ("fedcor", "fedgp"):
-        module = importlib.import_module("fedjax_sel.strategies.fedcor")
+        presets = importlib.import_module("fedjax_sel.strategies.fedcor_presets").PRESETS
         own = "fedgp" if strategy == "fedgp" else "paper"
-        names = [own, *(name for name, _ in module._TABLE if name not in ("paper", "fedgp"))]
         found = {}
-        for name in dict.fromkeys(names):
-            for task in ("fmnist", "cifar10"):
-                shown = "paper" if name == own else name
-                found[shown if task == "fmnist" else f"{shown}, cifar10"] = module._TABLE[name, task]._asdict()
+        for name in (own, *(name for name in presets if name not in ("paper", "fedgp"))):
+            shown = "paper" if name == own else name
+            fmnist, cifar10 = presets[name]
+            found |= {shown: fmnist._asdict(), f"{shown}, cifar10": cifar10._asdict()}
         return found
     if strategy in ("gpfl", "oort"):
         module = importlib.import_module(f"fedjax_sel.strategies.{strategy}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedjax_sel import Config, metrics, statistics
 from fedjax_sel.papers import TARGETS, preset
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from studies.papers import curves, published, tables, verdicts
 from studies.papers.entry import Cell, Entry, Results, Scale
 from studies.papers.page import Page, Row

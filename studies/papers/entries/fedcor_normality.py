@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import Config, statistics
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from studies.papers import loss_changes, normality, tables, verdicts
 from studies.papers.entries.fedcor import PAPER_SEEDS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -7,7 +7,7 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.reporting.plots import COLORS
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from studies.papers import state, tables, verdicts
 from studies.papers.entries.fedcor import about, configuration
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import Config, Result
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from studies.papers import loss_changes, normality, published, verdicts
 from studies.papers.entries.fedcor import COLUMNS, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import Config, Result, statistics
-from fedjax_sel.strategies.fedcor import look_up
+from fedjax_sel.strategies.fedcor_presets import look_up
 from studies.papers import curves, tables, verdicts
 from studies.papers.entries.fedcor import COLUMNS, about, accuracy, configuration, task_of
 from studies.papers.entry import Cell, Entry, Results, Scale

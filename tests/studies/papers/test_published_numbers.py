@@ -19,8 +19,9 @@ from fedjax_sel import Config, preset, strategies
 from fedjax_sel.papers import PRESETS
 from tests.strategies.hooks import env_of, now_of
 
-divfl, fedcor, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
-    importlib.import_module(f"fedjax_sel.strategies.{name}") for name in ("divfl", "fedcor", "fl_dp3s", "gpfl", "oort")
+divfl, fedcor, fedcor_presets, fl_dp3s, gpfl, oort = (  # the modules, and not the functions of these names
+    importlib.import_module(f"fedjax_sel.strategies.{name}")
+    for name in ("divfl", "fedcor", "fedcor_presets", "fl_dp3s", "gpfl", "oort")
 )
 
 
@@ -81,13 +82,13 @@ COLUMNS = {
 @pytest.mark.parametrize("name,task", COLUMNS)
 def test_the_numbers_of_fedcor_and_fedgp(name, task):
     strategy, preset = ("fedgp", "paper") if name == "fedgp" else ("fedcor", name)
-    numbers = fedcor.look_up(strategy, preset, task)
+    numbers = fedcor_presets.look_up(strategy, preset, task)
     typed = NUMBERS[COLUMNS[name, task]]
     assert numbers._asdict() == {field: typed[field] for field in numbers._fields}
 
 
 def test_every_preset_of_fedcor_is_in_the_table():
-    assert set(COLUMNS) == set(fedcor._TABLE)
+    assert {name for name, _ in COLUMNS} == set(fedcor_presets.PRESETS)
     assert fedcor._DIMENSION == 15
 
 
@@ -248,7 +249,8 @@ def test_the_numbers_of_gpfl():
 def test_presets_are_typed_in_one_way(module, factory):
     """A NamedTuple called Numbers, whose types are those of the parameters that None leaves to the preset."""
     types = typing.get_type_hints(module.Numbers)
-    for numbers in module._TABLE.values():
+    fedcors = [numbers for pair in fedcor_presets.PRESETS.values() for numbers in pair]
+    for numbers in fedcors if module is fedcor else module._TABLE.values():
         assert isinstance(numbers, module.Numbers)
         for name, value in numbers._asdict().items():
             allowed = typing.get_args(types[name]) if typing.get_origin(types[name]) is typing.Literal else None

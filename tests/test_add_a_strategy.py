@@ -24,12 +24,12 @@ def folder(tmp_path, monkeypatch):
     sys.modules.pop("my_strategies", None)
 
 
-NUMPY, JAX = BLOCKS[0][1], BLOCKS[2][1]
+NUMPY, STATEFUL, JAX = BLOCKS[0][1], BLOCKS[2][1], BLOCKS[4][1]
 
 
 def test_the_page_shows_complete_strategies_of_few_lines():
     assert "from_numpy(" in NUMPY and "def stale_loss" in JAX
-    assert max(len(NUMPY.splitlines()), len(JAX.splitlines())) <= 25
+    assert max(len(block.splitlines()) for block in (NUMPY, STATEFUL, JAX)) <= 25
     assert {language for language, _ in BLOCKS} == {"python", "bash"}
 
 
@@ -37,12 +37,12 @@ def test_the_page_shows_complete_strategies_of_few_lines():
 def test_every_block_runs(folder, monkeypatch):
     # The command has run the whole battery already.
     monkeypatch.setattr(testing, "check_strategy", functools.partial(testing.check_strategy, run=False, games=64))
-    (folder / "my_strategies.py").write_text(NUMPY + JAX)
+    (folder / "my_strategies.py").write_text(NUMPY + STATEFUL + JAX)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(PAGE.parent.parent)}
     names = {}
     outputs = []
-    for language, code in BLOCKS[1:2] + BLOCKS[3:]:
+    for language, code in [BLOCKS[1], BLOCKS[3], *BLOCKS[5:]]:
         if language == "bash":
             command = ["bash", "-euc", code]
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
@@ -50,8 +50,8 @@ def test_every_block_runs(folder, monkeypatch):
             outputs.append(done.stdout)
         else:
             exec(compile(code, str(PAGE), "exec"), names)
-    compared, checked, trained, _ = outputs
-    assert "my_strategies:high_loss" in compared
+    compared, smoothed, checked, trained, _ = outputs
+    assert "my_strategies:high_loss" in compared and "my_strategies:smoothed_loss" in smoothed
     assert checked.startswith("stale_loss: conforms")
     assert "final test accuracy" in trained and (folder / "stale_loss" / "metrics.csv").exists()
 

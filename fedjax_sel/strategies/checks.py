@@ -19,6 +19,11 @@ from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SERVER, Counts, 
 Hook = tuple[Callable[..., Any], tuple[Any, ...]]  # function and argument shapes
 
 
+_VALUE_NEEDED = (
+    jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError, jax.errors.NonConcreteBooleanIndexError,
+)  # fmt: skip
+
+
 class BrokenContractError(UserError):
     """A strategy breaks the contract."""
 
@@ -28,6 +33,17 @@ def trace(name: str, hook: Hook) -> Any:
     function, arguments = hook
     with enable_x64(name == "init"), explained(name):
         return jax.eval_shape(function, *arguments)
+
+
+def _lower(name: str, hook: Hook) -> None:
+    """Lower a hook: some NumPy calls of an array's method, such as np.argsort, trace and cannot be lowered."""
+    function, arguments = hook
+    try:
+        jax.jit(lambda *args: function(*args)).lower(*arguments)
+    except TypeError as error:
+        raise BrokenContractError(
+            f"`{name}` cannot be compiled ({parsing.reason(error)}); use jnp for numpy, such as jnp.argsort"
+        ) from error
 
 
 def program(name: str, hook: Hook) -> tuple[str, list[bytes]]:
@@ -45,10 +61,10 @@ def explained(name: str) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as error:
+    except _VALUE_NEEDED as error:
         raise BrokenContractError(
             f"`{name}` needs the value of a traced array ({type(error).__name__}); use jnp.where or lax.cond for `if`, "
-            "jnp for numpy, and counts of `now.env`"
+            "jnp.where(mask, x, 0) for x[mask], jnp for numpy, and counts of `now.env`"
         ) from error
     except RAISED_BY_PLUGINS as error:
         raise BrokenContractError(f"`{name}` cannot be traced: {parsing.reason(error)}") from error
@@ -143,6 +159,8 @@ def check(
             candidates(trace("candidates", table["candidates"]), num_clients)
         for name in ("observe", "update"):
             same_state(name, state, trace(name, table[name]))
+        for name in ("select", "update"):
+            _lower(name, table[name])
 
 
 def knows_inclusion(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies import facts
@@ -77,6 +78,10 @@ class Env:
         if self.all_sizes is None:
             object.__setattr__(self, "all_sizes", self.sizes)
 
+    def __getattr__(self, name: str) -> Any:
+        fields = [field.name for field in dataclasses.fields(self)]
+        raise AttributeError(f"now.env has no {name!r}; {parsing.did_you_mean(name, fields)}")
+
     def tree_flatten(self):
         """Return the arrays as leaves and everything else as static data."""
         shapes, structure = jax.tree.flatten(self.params)
@@ -115,6 +120,10 @@ class UndeclaredFactError(UserError, AttributeError):
 
 def undeclared(strategy: str, kind: str, declared: tuple[str, ...]) -> UndeclaredFactError:
     """Return the error for reading a fact that was not requested."""
+    if kind not in facts.KINDS:
+        return UndeclaredFactError(
+            f"strategy {strategy!r} reads the unknown fact {kind!r}; {parsing.did_you_mean(kind, facts.KINDS)}"
+        )
     return UndeclaredFactError(
         f"strategy {strategy!r} reads the fact {kind!r} without buying it: "
         f"add Request({kind!r}, ...) to its requests (it has {', '.join(declared) or 'none'})"

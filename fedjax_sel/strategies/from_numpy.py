@@ -5,7 +5,11 @@ conformance kit like any strategy, but each call leaves the compiled program, on
 """
 
 import contextlib
+import dataclasses
+import re
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -45,8 +49,8 @@ def from_numpy(
         init: (rng, now) -> state: a dict, tuple, list or array of numbers whose shapes stay constant. It is called once
             more before the run, with ones instead of all numbers, to find the shapes. None: no state.
         update: (state, now, selection, outcome) -> state, after each round. None: the state stays as it is.
-        reads: fields of `Outcome` that `update` reads beside `reported` and `finite`; the others are None. Reading
-            `losses_before` or `losses_after` costs one number per client.
+        reads: fields of `Outcome` that `update` reads beside `reported` and `finite`. Reading `losses_before` or
+            `losses_after` costs one number per client.
 
     Raises:
         UserError: `reads` names no field of `Outcome`, or `update` has no `init`.
@@ -69,8 +73,7 @@ def from_numpy(
             if not _failures:
                 with _recorded(name, function, int(now.round)):
                     found = call(*arguments)
-                    if jax.tree.map(_shape, found) != shapes:
-                        raise UserError("the state has other arrays than before; keep names, shapes and kinds")
+                    _check_same_arrays(found, shapes)
                     answer = found
             return answer
 
@@ -84,6 +87,10 @@ def from_numpy(
         ones = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), now)
         try:
             shapes = jax.tree.map(_shape, first(0, ones._replace(round=0)))
+            if any(0 in leaf.shape for leaf in jax.tree.leaves(shapes)):
+                raise UserError(
+                    "the state has an empty array, and shapes stay constant; keep a bool or number per client"
+                )
         except Exception as error:
             raise _error(name, "init", 0, error) from error
         return called("init", first, shapes, jax.random.key_data(key), now)
@@ -93,8 +100,12 @@ def from_numpy(
 
         def cohort(words: Any, state: Any, now: Now) -> tuple[np.ndarray, np.ndarray]:
             ids = np.asarray(select(np.random.default_rng(words), state, now))
-            if ids.ndim != 1 or len(ids) > k or (len(ids) and ids.dtype.kind not in "iu"):
-                raise UserError(f"{shown(ids.tolist())} are not at most {k} client IDs; return a list of integers")
+            if ids.dtype == bool:
+                raise UserError("it returns a mask; return client IDs, such as np.flatnonzero(mask)")
+            if ids.ndim != 1 or (len(ids) and ids.dtype.kind not in "iu"):
+                raise UserError(f"it returns {shown(ids.tolist())}; return a list of client IDs, integers")
+            if len(ids) > k:
+                raise UserError(f"it returns {len(ids)} client IDs; return at most now.env.num_selected = {k}")
             if len({*ids.tolist()}) < len(ids) or ((ids < 0) | (ids >= n)).any():
                 raise UserError(
                     f"{shown(ids.tolist())} are not distinct client IDs from 0 to {n - 1}; name each client once"
@@ -113,7 +124,7 @@ def from_numpy(
             return jax.tree.map(_plain, update(state, now, selection, outcome))
 
         shapes, kept = jax.tree.map(_shape, state), {*reads, *_FREE}
-        hidden: dict[str, Any] = {field: None for field in Outcome._fields if field not in kept}
+        hidden: dict[str, Any] = {field: _Unread(field) for field in Outcome._fields if field not in kept}
         known = outcome._replace(**hidden)
         return called("update", learned, shapes, state, now, selection, known)
 
@@ -147,9 +158,46 @@ def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
+def _check_same_arrays(found: Any, shapes: Any) -> None:
+    """Check that a state has the arrays of the state before."""
+    if jax.tree.structure(found) != jax.tree.structure(shapes):
+        raise UserError("it returns a state of another structure; return all arrays of `init`, and no other")
+    for (path, old), new in zip(jax.tree.leaves_with_path(shapes), jax.tree.leaves(found)):
+        if _shape(new) != old:
+            raise UserError(
+                f"it returns state{jax.tree_util.keystr(path)} as {new.dtype} {list(new.shape)}, at first "
+                f"{old.dtype} {list(old.shape)}; keep shapes and kinds"
+            )
+
+
+@jax.tree_util.register_static
+@dataclasses.dataclass(frozen=True)
+class _Unread:
+    """Field of an outcome that `update` has not declared to read."""
+
+    field: str
+
+    def _fail(self, *_: Any, **__: Any) -> Any:
+        raise UserError(f"outcome.{self.field} is not provided; add it to from_numpy(..., reads=[{self.field!r}])")
+
+    __array__ = __len__ = __iter__ = __getitem__ = _fail
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._fail()
+
+
 def _error(name: str, function: str, round: int, error: BaseException) -> UserError:
-    why = str(error) if isinstance(error, UserError) else parsing.reason(error)
+    why = str(error) if isinstance(error, UserError) else f"{parsing.reason(error)}{_place(error)}"
     return UserError(f"strategy {name!r}: `{function}` failed in round {round + 1}: {why}")
+
+
+def _place(error: BaseException) -> str:
+    """Return the file and line of a user's function where an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not re.search(r"fedjax_sel|site-packages", frame.filename)]
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
 
 
 @contextlib.contextmanager

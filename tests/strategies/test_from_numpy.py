@@ -81,7 +81,7 @@ def test_updates_above_100_kib_reach_the_host_of_two_devices():
 
     def learn(state, now, selection, outcome):
         (bias, _) = (leaf for leaf in outcome.updates["Dense_0"].values())
-        assert bias.shape[0] == K and outcome.losses_after is None
+        assert bias.shape[0] == K
         return {**state, "bias": np.array([np.abs(bias).sum(), 1.0])}
 
     strategy = from_numpy("large", uniform, init=begin, update=learn, reads=["updates"])
@@ -108,15 +108,27 @@ def broken(where):
             raise KeyError("last_loss")
         if where == "exit" and now.round == 1:
             sys.exit(3)
-        return {"ids": [0, 0, 1], "outside": [0, 1, N], "many": range(K + 1), "floats": [0.5]}.get(where, [0, 1])
+        return {
+            "ids": [0, 0, 1],
+            "outside": [0, 1, N],
+            "many": range(K + 1),
+            "floats": [0.5],
+            "mask": now.env.sizes > 0,
+        }.get(where, [0, 1])
 
     def update(state, now, selection, outcome):
         if where == "update" and now.round == 3:
             raise ValueError("no reward")
+        if where == "reads":
+            return {**state, "counts": state["counts"] + np.mean(outcome.losses_after)}
         return {"counts": state["counts"]} if where == "shape" else count(state, now, selection, outcome)
 
     def init(rng, now):
-        wrong = {"init": {"counts": np.zeros(N), "name": "a"}, "shapes": np.zeros(int(now.env.sizes[0]))}
+        wrong = {
+            "empty": np.zeros(0),
+            "init": {"counts": np.zeros(N), "name": "a"},
+            "shapes": np.zeros(int(now.env.sizes[0])),
+        }
         return wrong.get(where, begin(rng, now))
 
     return from_numpy("mine", select, init=init, update=update)
@@ -130,11 +142,14 @@ def broken(where):
         ("update", r"`update` failed in round 4: ValueError: no reward"),
         ("ids", r"`select` failed in round 1: .* are not distinct client IDs from 0 to 11; name each client once"),
         ("outside", r"`select` failed in round 1: .* are not distinct client IDs from 0 to 11"),
-        ("many", r"`select` failed in round 1: .* are not at most 3 client IDs"),
-        ("floats", r"`select` failed in round 1: .* are not at most 3 client IDs"),
+        ("many", r"`select` failed in round 1: it returns 4 client IDs; return at most now.env.num_selected = 3"),
+        ("floats", r"`select` failed in round 1: it returns .*; return a list of client IDs, integers"),
+        ("mask", r"`select` failed in round 1: it returns a mask; return client IDs, such as np.flatnonzero"),
+        ("reads", r"`update` failed in round 1: outcome.losses_after is not provided; add it to from_numpy"),
+        ("empty", r"`init` failed in round 1: the state has an empty array"),
         ("exit", r"`select` failed in round 2: SystemExit"),
-        ("shape", r"`update` failed in round 1: the state has other arrays than before"),
-        ("shapes", r"`init` failed in round 1: the state has other arrays than before"),
+        ("shape", r"`update` failed in round 1: it returns a state of another structure"),
+        ("shapes", r"`init` failed in round 1: it returns state as float32 .* keep shapes and kinds"),
         ("init", r"`init` failed in round 1: the state holds 'a', not an array of numbers"),
     ],
 )

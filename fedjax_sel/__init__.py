@@ -131,7 +131,7 @@ def run_comparison(
     from fedjax_sel.runs import terminal
 
     with terminal.with_result():
-        found = compared.of_settings(algos, settings, out, optimizers, callbacks, log, progress, selection_timing)
+        found = compared.compare(algos, settings, out, optimizers, callbacks, log, progress, selection_timing)
     if found.stopped:
         terminal.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found

@@ -52,10 +52,9 @@ class Log:
 
     def start(self, config: Any, rounds: int) -> None:
         """Open a tool run, or continue the one of the earlier rounds."""
-        note = {}
+        note: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError):  # a lost or damaged note is empty
             note = files.read_json(self._note) if rounds else {}
-        note = note if isinstance(note, dict) else {}
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             plain = {  # the types that the tools accept
@@ -63,8 +62,7 @@ class Log:
                 for name, value in config.flat().items()
             }
             self._identity = self.begin(plain, note.get("run"))
-            written = note.get("rounds", 0)
-            self._written = written if isinstance(written, int) and not self.rewrites else 0
+            self._written = 0 if self.rewrites else note.get("rounds", 0)
             self._write_note()
         except OSError as error:
             why = f"{self.folder} cannot be written ({error.strerror or error})"

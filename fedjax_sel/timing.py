@@ -19,8 +19,6 @@ from fedjax_sel.errors import UserError
 FORWARD = 1.0 / 3.0
 """Cost of a forward pass, in training steps on the same example; a backward pass costs two forward passes."""
 
-MOST_BYTES = 2**28  # largest file
-
 
 class Timing(NamedTuple):
     """The speed of each client's device, float32 [N], or [S, N] for S replicates."""
@@ -179,7 +177,7 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
     check_range("timing", "a file", jitter=jitter)
     try:
         npz = path.endswith(".npz")
-        columns = files.read_arrays(Path(path), MOST_BYTES) if npz else _of_csv(files.read_text(Path(path), MOST_BYTES))
+        columns = files.read_arrays(Path(path)) if npz else _of_csv(files.read_text(Path(path)))
         timing = _of_columns(columns, f"--timing: {path}")
     except UserError:
         raise

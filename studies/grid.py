@@ -57,7 +57,7 @@ def result_of(path: Path, config: Config, enough: Enough) -> Result | None:
     if result is None or not result.num_rounds or not enough(result):
         return None
     result = dataclasses.replace(result, config=config)
-    data = folder.of_experiment(Experiment(config), newest.get("server_validation"))
+    data = folder.current_digests(Experiment(config), newest["server_validation"])
     folder.reject_other_digests(path, folder.made_from(path), data)
     reading.reject_skipped_updates(result, config)
     return result

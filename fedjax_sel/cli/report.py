@@ -114,7 +114,7 @@ def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
     """Skip runs without a complete round, unless they were named explicitly or no other run remains."""
     from fedjax_sel.runs import folder
 
-    empty = [run for run in runs if run not in given and folder.shows_nothing(run)]
+    empty = [run for run in runs if run not in given and folder.has_no_round(run)]
     for run in empty:
         say(f"{run} has no complete round yet; skipped")
     return [run for run in runs if run not in empty] or runs

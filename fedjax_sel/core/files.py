@@ -1,20 +1,17 @@
-"""Files: reading with a size limit, atomic writing, folder locks, pandas tables, and standard streams."""
+"""Files: reading, atomic writing, folder locks, pandas tables, and standard streams."""
 
 import contextlib
 import errno
-import glob
 import hashlib
 import io
 import json
 import os
 import secrets
 import stat
-import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
@@ -32,19 +29,6 @@ def temporary(path: Path, own: str = "") -> Path:
     return path.with_name(f".{path.name}{own and f'.{own}'}.tmp")
 
 
-def unfinished(folder: Path) -> Iterator[Path]:
-    """Yield the temporary files in a folder, left by a killed process or still being written."""
-    yield from (path for path in folder.glob(".*.tmp") if path.is_file())
-
-
-def not_a_file(mode: int) -> str | None:
-    """Return a message fragment if `mode`, a path's `st_mode`, is not that of a regular file; None otherwise."""
-    if stat.S_ISREG(mode):
-        return None
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
-    return f"it is {kinds.get(stat.S_IFMT(mode), 'something else')} and not a file"
-
-
 def write(path: Path, content: bytes, sync: bool = False) -> None:
     """Write a file atomically, the target of a symbolic link; of several concurrent writers, the last one wins.
 
@@ -54,13 +38,11 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if (wrong := not_a_file(path.stat().st_mode)) is not None:
-            raise OSError(errno.EINVAL, wrong, str(path))
-    _remove_abandoned(path)
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:
-            _lock(file)
             file.write(content)
             if sync:
                 file.flush()
@@ -71,111 +53,51 @@ def write(path: Path, content: bytes, sync: bool = False) -> None:
         raise
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files of `path` whose writers were killed, so that they hold no lock any more."""
-    for other in path.parent.glob(f".{glob.escape(path.name)}.{8 * '[0-9a-f]'}.tmp"):
-        with contextlib.suppress(OSError), other.open("rb") as file:
-            if time.time() - os.fstat(file.fileno()).st_mtime > SECONDS_TO_LOCK and _lock(file):
-                other.unlink()
-
-
-SECONDS_TO_LOCK = 2.0  # a younger file's writer may not have locked it yet
-
-
-def _lock(file: BinaryIO) -> bool:
-    """Lock an open file until it is closed; return False if it is locked, or the system cannot lock it."""
-    try:
-        import fcntl  # not on Windows
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):
-        return False
-    return True
-
-
-MOST_BYTES = 2**30
-
-
-def read_bytes(path: Path, most_bytes: int = MOST_BYTES) -> bytes:
-    """Read a whole file; see `check`."""
-    check(path, most_bytes)
-    return path.read_bytes()
-
-
-def check(path: Path, most_bytes: int = MOST_BYTES) -> None:
-    """Reject anything but a regular file of limited size, without opening it: opening a pipe can block forever.
-
-    Raise OSError if its status cannot be read, ValueError if it is no regular file, or too large.
-    """
-    status = path.stat()
-    if (wrong := not_a_file(status.st_mode)) is not None:
-        raise ValueError(wrong)
-    if status.st_size > most_bytes:
-        raise ValueError(f"it is larger than {most_bytes / 2**20:.4g} MB")
-
-
 def digest(path: Path) -> str:
     """Return the SHA-256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def read_text(path: Path, most_bytes: int = MOST_BYTES) -> str:
-    """Read a UTF-8 text file; see `read_bytes`. Other encodings raise ValueError."""
-    content = read_bytes(path, most_bytes)
+def read_text(path: Path) -> str:
+    """Read a UTF-8 text file; ValueError for other encodings."""
     try:
-        if b"\0" in content:
-            raise ValueError("it is not a text")
-        return content.decode("utf-8-sig")  # spreadsheet programs write a byte order mark
+        return path.read_text(encoding="utf-8-sig")  # spreadsheet programs write a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError("it is not a text in UTF-8") from error
 
 
-def read_json(path: Path, most_bytes: int = 2**26) -> Any:
-    """Read a JSON file; see `read_bytes`. Invalid JSON raises ValueError."""
-    return parse_json(read_text(path, most_bytes))
+def read_json(path: Path) -> Any:
+    """Read a JSON file; ValueError for other content."""
+    return json.loads(read_text(path))
 
 
-def parse_json(text: str) -> Any:
-    """Decode JSON; raise ValueError if the text is not JSON, or is nested too deeply."""
+def read_array(path: Path, mapped: bool = False) -> "np.ndarray":
+    """Read an array from a .npy file, or memory-map it read-only; ValueError for other and damaged files."""
+    import numpy as np  # imported here, because --help must stay fast
+
     try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-
-
-def read_array(path: Path, most_bytes: int = MOST_BYTES, mapped: bool = False) -> "np.ndarray":
-    """Read an array from a .npy file, or memory-map it read-only; reject Python objects and .npz archives."""
-    check(path, most_bytes)
-    with path.open("rb") as file:
-        if file.read(6) != b"\x93NUMPY":
-            raise ValueError("it does not hold an array in NumPy's .npy format")
-    try:
-        # Map before reading: otherwise NumPy allocates the size that the header claims, even if the file is shorter.
-        import numpy as np  # imported here, because --help must stay fast
-
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array if mapped else np.array(array)
+        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
     except OSError:
         raise
-    except Exception as error:  # a malformed header can make the parser raise anything
-        raise ValueError("its header is damaged, or it does not hold numbers") from error
+    except Exception as error:  # a damaged header makes the parser raise many types of errors
+        raise ValueError("it is not an intact .npy file of numbers") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError("it is a .npz archive and not a .npy file")
+    return array
 
 
-def read_arrays(path: Path, most_bytes: int = MOST_BYTES) -> "dict[str, np.ndarray]":
-    """Read the arrays of a .npz file by name; reject other and damaged files, and more than `most_bytes` unpacked."""
-    content = read_bytes(path, most_bytes)
+def read_arrays(path: Path) -> "dict[str, np.ndarray]":
+    """Read the arrays of a .npz file by name; ValueError for other and damaged files."""
+    import numpy as np  # imported here, because --help must stay fast
+
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            unpacked = sum(entry.file_size for entry in archive.infolist())
-        if unpacked <= most_bytes:
-            import numpy as np  # imported here, because --help must stay fast
-
-            with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-                return dict(arrays)
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays)
+    except OSError:
+        raise
     except Exception as error:  # a damaged archive raises many types of errors
         raise ValueError(f"it is not an intact .npz archive of numbers ({reason(error)})") from error
-    raise ValueError(f"its arrays have more than {most_bytes / 2**20:.4g} MB")
 
 
 def pandas() -> Any:
@@ -187,7 +109,7 @@ def pandas() -> Any:
     return pandas
 
 
-def of_csv(text: str) -> "pd.DataFrame":
+def parse_csv(text: str) -> "pd.DataFrame":
     """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values."""
     return pandas().read_csv(io.StringIO(text))
 
@@ -232,7 +154,7 @@ class FolderLock(contextlib.AbstractContextManager):
     def release(self, folder: Path) -> None:
         """Release the lock of a folder, and remove its file first, so that no other process locks a removed file."""
         if self._is_same(folder):
-            with contextlib.suppress(OSError):  # Windows removes it afterwards
+            with contextlib.suppress(OSError):
                 (folder / LOCK).unlink()
         self._locks.pop(folder)[0].release()
 

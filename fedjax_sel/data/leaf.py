@@ -37,7 +37,6 @@ WINDOW = 80  # characters per example
 
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
-_MOST_BYTES = 2**32  # per file; LEAF writes files of about 300 MB, with a hundred users each
 _UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
@@ -83,7 +82,6 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
     for part, files_of_part in paths.items():
         for path in files_of_part:
             try:
-                files.check(path, _MOST_BYTES)
                 content = files.digest(path)
             except (OSError, ValueError) as problem:
                 raise _foreign(path, f"it cannot be read ({problem})") from problem
@@ -162,7 +160,7 @@ def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]
 def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
     """Return each user's x and y; check that their lengths equal num_samples."""
     try:
-        content = files.read_json(path, _MOST_BYTES)
+        content = files.read_json(path)
     except (OSError, ValueError) as problem:
         raise _foreign(path, f"it cannot be read ({problem})") from problem
     keys = ("users", "num_samples", "user_data")

@@ -28,8 +28,6 @@ from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Clients, Law
 
-MOST_BYTES = 2**28  # largest .npy file; text files are limited to a quarter of it
-
 
 def load_availability(path: Path) -> np.ndarray:
     """Read an availability trace: all columns of the file as bool [columns, N], True where available.
@@ -39,9 +37,9 @@ def load_availability(path: Path) -> np.ndarray:
     """
     try:
         if path.suffix == ".npy":
-            table = files.read_array(path, MOST_BYTES)
+            table = files.read_array(path)
         else:
-            text = files.read_text(path, MOST_BYTES // 4).replace(",", " ")
+            text = files.read_text(path).replace(",", " ")
             if not text.strip():
                 raise ValueError("it is empty")
             table = np.loadtxt(io.StringIO(text), np.float32, comments=None, ndmin=2)

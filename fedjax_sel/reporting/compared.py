@@ -61,7 +61,7 @@ class ComparisonResult:
     @property
     def tables(self) -> "dict[str, pandas.DataFrame]":
         """The pandas DataFrames `comparison`, with one row per run, and `comparison_pairs`."""
-        return {name: files.of_csv(text) for name, text in self.as_csv().items()}
+        return {name: files.parse_csv(text) for name, text in self.as_csv().items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `comparison.csv`, one row per run."""
@@ -142,7 +142,7 @@ def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
     return [f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start" for text in found if text]
 
 
-def of_settings(
+def compare(
     algos: Any,
     settings: Any,
     out: str | Path,

@@ -109,7 +109,7 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
     others = [row for row, _ in runs if row is not first]
     results = [result, *(one for row, one in runs if row is not first)]
 
-    def of_values(measure: str, words: str, values: Sequence[np.ndarray]) -> list[Pair]:
+    def uncensored(measure: str, words: str, values: Sequence[np.ndarray]) -> list[Pair]:
         kind = (first.algo, measure, f"test {result.measure_in_words}{words}", None, None, None)
         compared = _family(values, result.higher_is_better)
         return [Pair(row.setting, row.optimizer, row.algo, *kind, one) for row, one in zip(others, compared)]
@@ -126,7 +126,7 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
 
     target, budget = first.target_accuracy, equal_seconds(results)
     last_rounds = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for one in results]
-    found = of_values(LAST_ROUNDS_MEASURE, f", mean of the last {metrics.LAST_ROUNDS} rounds", last_rounds)
+    found = uncensored(LAST_ROUNDS_MEASURE, f", mean of the last {metrics.LAST_ROUNDS} rounds", last_rounds)
     if target is not None:
         rounds = [one.rounds_to_target(target) for one in results]
         lengths = [one.num_rounds for one in results]
@@ -136,7 +136,7 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
         found += restricted(RESTRICTED_ROUNDS, "rounds", rounds, horizon)
     if budget is not None:
         at_budget = [_value_at(one, budget) for one in results]
-        found += of_values(EQUAL_SECONDS, f" after {short(budget)} simulated seconds", at_budget)
+        found += uncensored(EQUAL_SECONDS, f" after {short(budget)} simulated seconds", at_budget)
         if target is not None:
             seconds = [one.seconds_to_target(target) for one in results]
             found += restricted(RESTRICTED_SECONDS, "simulated seconds", seconds, budget)
@@ -186,7 +186,7 @@ def pairs_as_csv(pairs: Iterable[Pair]) -> str:
     return text.getvalue()
 
 
-def texts_of(pair: Pair) -> list[str]:
+def cells_of_pair(pair: Pair) -> list[str]:
     """Return the table cells of a pair: the difference, its interval, p after Holm, and the verdict."""
     found, digits = pair.found, _DIGITS[pair.measure]
     if found is None:
@@ -206,7 +206,9 @@ def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
 
 def _table(pairs: Sequence[Pair]) -> str:
     lines = [f"| {pairs[0].words} | difference | interval | p after Holm | verdict |", "|---|---|---|---|---|"]
-    lines += [f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(texts_of(pair))} |" for pair in pairs]
+    lines += [
+        f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(cells_of_pair(pair))} |" for pair in pairs
+    ]
     compared = [pair.found for pair in pairs if pair.found is not None]
     few = too_few(compared[0].seeds, len(compared)) if compared else ""
     return "\n".join([*lines, "", f"{few}."] if few else lines)

@@ -173,10 +173,7 @@ def digest_of_array(array: np.ndarray) -> str:
 def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
     written = sorted(path for path in folder.rglob("*") if path.is_file())
     digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
-    described = {
-        name: {"dtype": str(array.dtype), "shape": list(array.shape), "sha256": digest_of_array(array)}
-        for name, array in arrays.items()
-    }
+    described = {name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()}
     run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
 
 
@@ -189,9 +186,7 @@ def _commit(temporary: Path, place: Path) -> None:
 
 def sync(path: Path) -> None:
     """Sync a file's content, or a folder's entries, to disk."""
-    if os.name == "nt" and path.is_dir():
-        return  # Windows cannot open a folder
-    handle = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows syncs only writable handles
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:
@@ -290,7 +285,7 @@ def read_weights(folder: Path) -> Weights | None:
         return restore(folder)
     digest = run_files.read_json(folder / RESULT).get(DIGEST_KEY)
     try:
-        content = files.read_bytes(file, run_files.MOST_BYTES)
+        content = file.read_bytes()
         if digest is None:
             warnings.warn(f"{file}: the weights cannot be verified, because {RESULT} has no SHA-256", stacklevel=3)
         elif hashlib.sha256(content).hexdigest() != digest:
@@ -310,7 +305,7 @@ def final(folder: Path, finished: bool) -> Weights | None:
 
 def latest(folder: Path) -> Weights:
     """Return the weights of a run that ended, or else the weights of its newest checkpoint."""
-    found = final(folder, finished=False) or of_newest_checkpoint(folder)[1]
+    found = final(folder, finished=False) or newest_weights(folder)[1]
     if found is None:
         raise UserError(
             f'weights="latest": {folder} has no intact checkpoint and no {PARAMS}; set checkpoint_every in '
@@ -322,7 +317,7 @@ def latest(folder: Path) -> Weights:
 def restore(folder: Path) -> Weights | None:
     """Rewrite a finished run's lost weights from its last checkpoint, and return them."""
     last = newest(folder)  # a process may have died between its last checkpoint and result.json
-    rounds, weights = of_newest_checkpoint(folder)
+    rounds, weights = newest_weights(folder)
     if weights is None or last is None or rounds != last["rounds"]:
         return None
     content = to_bytes(weights)
@@ -333,16 +328,16 @@ def restore(folder: Path) -> Weights | None:
     return weights
 
 
-def of_newest_checkpoint(folder: Path) -> tuple[int, Weights | None]:
+def newest_weights(folder: Path) -> tuple[int, Weights | None]:
     """Return the rounds and the weights of a run's newest intact checkpoint; 0 and None without one."""
     for place in list_all(folder / CHECKPOINTS):
         with contextlib.suppress(DamagedError):
             about, arrays = read(place)
-            return about["rounds"], _nested(in_a_state(arrays))
+            return about["rounds"], _nested(weights_in_state(arrays))
     return 0, None
 
 
-def in_a_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
+def weights_in_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights among a state's leaves, by their names in `params.npz`.
 
     The leaves have their names in a checkpoint, where `.params.trained['fc1']['bias']` is trained/fc1/bias.

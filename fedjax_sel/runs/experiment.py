@@ -23,7 +23,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Weights
-from fedjax_sel.runs import checkpoint, folder, reading, resume, run_files
+from fedjax_sel.runs import checkpoint, faults, folder, reading, resume, run_files
 from fedjax_sel.runs.run_files import Digests, Manifest, Result
 from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
 from fedjax_sel.simulation import layout, ledger, run, seed_groups
@@ -47,13 +47,11 @@ class Writer:
         self._out, self._run, self._about, self._rounds = out, run, about, rounds
         self._lock, self._say = lock, say
         self._metrics = out / run_files.METRICS
-        self._rows = bytearray(files.read_bytes(self._metrics, run_files.MOST_BYTES) if rounds else b"")
-        # an earlier version may have fewer columns
-        self._columns = self._rows.split(b"\n", 1)[0].decode().split(",") if rounds else None
+        self._rows = bytearray(self._metrics.read_bytes() if rounds else b"")
 
     def chunk(self, chunk: Result) -> None:
         """Append the rows of the next rounds."""
-        text = run_files.csv_text(chunk, self._rounds, header=not self._rows, names=self._columns)
+        text = run_files.csv_text(chunk, self._rounds, header=not self._rows)
         self._rounds += chunk.num_rounds
         self._write_rows(text.encode())
 
@@ -199,92 +197,136 @@ def run_experiment(
     Returns:
         The result; `finished` is False if the run was interrupted before its last round.
     """
-    experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
+    started, experiment, watching = time.monotonic(), experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
     with plugins.contained(config.plugins()), own_errors():
-        return _run(experiment, progress, watching, further)
-
-
-def _run(experiment: Experiment, progress: bool, watching: tuple[Any, ...], further: Sequence[int]) -> Result:
-    started_at, config = time.monotonic(), experiment.config
-    start_jax(config)
-    out, shown = None if config.run.out is None else Path(config.run.out), progress and machines.is_first()
-    if out is not None and (done := finished(out, experiment)) is not None:
-        words = f"all {done.num_rounds} rounds are finished; result read from {out}"
-        Reporter(config, started_at, shown).say(words)
-        done = dataclasses.replace(done, weights=checkpoint.read_weights(out))
+        start_jax(config)
+        shown = progress and machines.is_first()
+        done = None if config.run.out is None else finished(Path(config.run.out), experiment)
+        if done is None:
+            return _run(pose(experiment), Reporter(config, started, shown, further), watching)
+        words = f"all {done.num_rounds} rounds are finished; result read from {config.run.out}"
+        Reporter(config, started, shown).say(words)
+        done = dataclasses.replace(done, weights=checkpoint.read_weights(Path(str(config.run.out))))
         callbacks.call(watching, "end", done)
         return done
-    problem = pose(experiment)
+
+
+def _run(problem: Problem, reporter: Reporter, watching: tuple[Any, ...]) -> Result:
+    """Run the rounds that a run's folder does not have yet, and return the result of all rounds."""
     with (
         callbacks.report_errors(watching),
-        Reporter(config, started_at, shown, further) as reporter,
-        Interruption(shown and not reporter.in_notebook, at_once=config.run.distributed) as interruption,
+        reporter,
+        Interruption(reporter.on_stderr, at_once=problem.config.run.distributed) as interruption,
         FolderLock() as lock,
     ):
         together, messages = _seeds_at_once(problem)
         laid_out = layout.lay_out(problem, together)
-        start, writer = _open(out, problem, laid_out, lock, reporter)
-        reporter.say(f"devices: {devices.in_words(laid_out.plan.mesh)}")
-        for message in (*messages, *start.messages):
+        start, writer = _open(problem, laid_out, lock, reporter)
+        for message in (f"devices: {devices.in_words(laid_out.plan.mesh)}", *messages, *start.messages):
             reporter.say(message)
         reporter.resume_after(start.rounds)
         resumed = None
         if start.arrays is not None:
             resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
+        process = _Process(problem, writer, reporter, interruption, watching, start.earlier)
         programs = run.prepare_groups(problem, laid_out, resumed)
-        collector = Collector(problem, start.earlier)
-        final, kept, view = None, None, _view(watching)
-        callbacks.call(watching, "start", config, start.rounds)
-        if start.earlier is not None:
-            interruption.ended = machines.any_machine(callbacks.call(watching, "resume", start.earlier))
-            if interruption.ended or start.rounds == config.run.rounds:  # no round is left, but files may be missing
-                final = resumed
-        if view is not None:
-            kept = _call_view_callbacks(watching, start.rounds, run.seen_at_first(programs, view))
+        process.begin(programs, start.rounds, resumed)
+        process.compute(programs)
+        return process.end()
+
+
+class _Process:
+    """The rounds of one process: fetches chunks, and hands them to the folder, the user and the callbacks."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        writer: Writer | None,
+        reporter: Reporter,
+        interruption: Interruption,
+        watching: tuple[Any, ...],
+        earlier: Result | None,
+    ):
+        self._problem, self._config, self._earlier = problem, problem.config, earlier
+        self._writer, self._reporter, self._interruption, self._watching = writer, reporter, interruption, watching
+        self._collector, self._view = Collector(problem, earlier), _view(watching)
+        self._final: State | None = None  # the newest state in host memory
+        self._chosen: Weights | None = None  # the callbacks' choice of weights
+
+    def begin(self, programs: list[Any], rounds: int, resumed: State | None) -> None:
+        """Call the callbacks before the first chunk."""
+        callbacks.call(self._watching, "start", self._config, rounds)
+        if self._earlier is not None:
+            self._interruption.ended = machines.any_machine(callbacks.call(self._watching, "resume", self._earlier))
+            if self._interruption.ended or rounds == self._config.run.rounds:  # no round is left, files may be missing
+                self._final = resumed
+        if self._view is not None:
+            self._call_view_callbacks(rounds, run.seen_at_first(programs, self._view))
+
+    def compute(self, programs: list[Any]) -> None:
+        """Compute the remaining chunks, until the last round, a signal, a callback or a fatal error ends them."""
         started = time.monotonic()
-        chunks = iter(()) if interruption.ended else run.chunks(*programs)
-        for first, rounds, state, seen in _one_ahead(chunks, config.run, view, interruption):
-            interruption.listen()  # from here on, an immediate end would lose rounds
-            verdict = reading.of_chunk(config, first, rounds, problem.optimizers.federated)
-            good = len(rounds.cohort) if verdict is None else verdict.good
-            chunk = collector.add(jax.tree.map(itemgetter(slice(good)), rounds), time.monotonic() - started)
-            if writer is not None:
-                writer.chunk(chunk)
-                if verdict is not None:
-                    writer.checkpoint(None, collector.result(), False)
-                elif state is not None:
-                    at_its_end = interruption.ended or first + chunk.num_rounds == config.run.rounds
-                    writer.checkpoint(state, collector.result(), at_its_end)
-            measured = chunk.measured[chunk.test_measure]
-            reporter.chunk(first + chunk.num_rounds, measured, chunk.test_loss, chunk.measure_in_words)
-            if verdict is not None:
-                raise verdict.error
-            try:
-                interruption.ended |= callbacks.call(watching, "chunk", chunk, first)
-                if seen is not None:
-                    kept = _call_view_callbacks(watching, first + chunk.num_rounds, seen)
-            except KeyboardInterrupt:
-                interruption.take()
-            final = state or final
-        result = collector.result()
+        chunks = iter(()) if self._interruption.ended else run.chunks(*programs)
+        for done in _one_ahead(chunks, self._config.run, self._view, self._interruption):
+            self._interruption.listen()  # from here on, an immediate end would lose rounds
+            fault = faults.find(self._config, done.first, done.records, self._problem.optimizers.federated)
+            good = done.records if fault is None else jax.tree.map(itemgetter(slice(fault.good)), done.records)
+            chunk = self._collector.add(good, time.monotonic() - started)
+            self._save(done, chunk, fault is not None)
+            measured, rounds = chunk.measured[chunk.test_measure], done.first + chunk.num_rounds
+            self._reporter.chunk(rounds, measured, chunk.test_loss, chunk.measure_in_words)
+            if fault is not None:
+                raise fault.error
+            self._call_callbacks(done, chunk)
+            self._final = done.state or self._final
+
+    def _save(self, done: "_Done", chunk: Result, faulty: bool) -> None:
+        if self._writer is None:
+            return
+        self._writer.chunk(chunk)
+        if faulty:
+            self._writer.checkpoint(None, self._collector.result(), False)
+        elif done.state is not None:
+            ends = self._interruption.ended or done.first + chunk.num_rounds == self._config.run.rounds
+            self._writer.checkpoint(done.state, self._collector.result(), ends)
+
+    def _call_callbacks(self, done: "_Done", chunk: Result) -> None:
+        try:
+            self._interruption.ended |= callbacks.call(self._watching, "chunk", chunk, done.first)
+            if done.seen is not None:
+                self._call_view_callbacks(done.first + chunk.num_rounds, done.seen)
+        except KeyboardInterrupt:
+            self._interruption.take()
+
+    def _call_view_callbacks(self, rounds: int, seen: tuple[callbacks.Known | None, Weights | None]) -> None:
+        """Call `snapshot` and `weights` of the callbacks."""
+        known, weights = seen
+        if known is not None:
+            callbacks.call(self._watching, "snapshot", rounds, known)
+        self._chosen = None if weights is None else callbacks.kept(self._watching, rounds, weights)
+
+    def end(self) -> Result:
+        """Write the final weights if the run ends here, and return the result of all rounds."""
+        result, config, interruption = self._collector.result(), self._config, self._interruption
         ended = result.finished or interruption.ended
-        if final is not None:
-            kept = final.carry.params if kept is None else kept
-            result = dataclasses.replace(result, weights=kept, model=problem.model)
-            if writer is not None and ended:
-                writer.end(kept, result)
+        if self._final is not None:
+            weights = self._final.carry.params if self._chosen is None else self._chosen
+            result = dataclasses.replace(result, weights=weights, model=self._problem.model)
+            if self._writer is not None and ended:
+                self._writer.end(weights, result)
         stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
         result = dataclasses.replace(result, stopped_by=stopped_by)
         if result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
-            reporter.say(
+            self._reporter.say(
                 f"{idle} of {result.cohorts[..., 0].size} seed-rounds have no client and last 0 simulated seconds, so "
                 f"equal seconds are short: check --available and a deadline of {config.selection.algo} itself"
             )
-        if not result.finished and reporter.in_notebook:  # a command prints this itself
+        if not result.finished and self._reporter.in_notebook:  # a command prints this itself
+            out = config.run.out
             then = "" if out is None else f"; {resume_advice(config.run, out, 'the same cell')}"
-            reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
-        callbacks.call(watching, "end", result)
+            self._reporter.say(f"stopped after round {result.num_rounds} of {config.run.rounds}{then}")
+        callbacks.call(self._watching, "end", result)
         return result
 
 
@@ -297,16 +339,6 @@ def _view(watching: tuple[Any, ...]) -> run.View | None:
         callbacks.Known(carry.strategy, carry.info) if inside else None,
         carry.params if weights else None,
     )
-
-
-def _call_view_callbacks(
-    watching: tuple[Any, ...], rounds: int, seen: tuple[callbacks.Known | None, Weights | None]
-) -> Weights | None:
-    """Call `snapshot` and `weights`; return the weights to save if the run ends here, None for the run's own."""
-    known, weights = seen
-    if known is not None:
-        callbacks.call(watching, "snapshot", rounds, known)
-    return None if weights is None else callbacks.kept(watching, rounds, weights)
 
 
 def start_jax(config: Config) -> None:
@@ -329,7 +361,7 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
         return None
 
     def look() -> dict[str, Any] | None:
-        done = reading.finished_result(out, config, lambda share: data or folder.of_experiment(experiment, share))
+        done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
         if done is None:
             return None
         if folder.config_was_lost(out):
@@ -342,11 +374,12 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
 
 
 def _open(
-    out: Path | None, problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
+    problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
 ) -> tuple[resume.Start, Writer | None]:
     """Return the run's start and its writer; only the first host writes."""
-    if out is None:
+    if problem.config.run.out is None:
         return resume.Start([]), None
+    out = Path(problem.config.run.out)
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
 

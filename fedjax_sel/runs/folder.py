@@ -36,7 +36,7 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
     return found
 
 
-def of_experiment(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
+def current_digests(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
     """Return digests of an experiment's current data.
 
     The server keeps the fraction `server_share` of the training set; None for the strategy's default.
@@ -126,15 +126,12 @@ def holds_run(path: Path) -> bool:
     return (path / CONFIG).exists() or checkpoint.newest(path) is not None
 
 
-def shows_nothing(path: Path) -> bool:
+def has_no_round(path: Path) -> bool:
     """Return whether a run has no complete round: it has just started, or ended in its first round."""
     newest = checkpoint.newest(path)
-    return has_saved_nothing(path) if newest is None else not newest["rounds"]
-
-
-def has_saved_nothing(path: Path) -> bool:
-    """Return whether a run was started in a folder and has not saved its first rounds yet."""
-    return (path / CONFIG).exists() and not (path / COHORTS).exists() and checkpoint.newest(path) is None
+    if newest is not None:
+        return not newest["rounds"]
+    return (path / CONFIG).exists() and not (path / COHORTS).exists()
 
 
 def is_worth_keeping(path: Path) -> bool:
@@ -144,7 +141,7 @@ def is_worth_keeping(path: Path) -> bool:
     if any((path / CHECKPOINTS).glob("*")) or ((path / RESULT).exists() and not unfinished):
         return True
     try:
-        return run_files.seconds_of(files.read_text(path / METRICS, run_files.MOST_BYTES)) > SECONDS_TO_LOSE
+        return run_files.seconds_of(files.read_text(path / METRICS)) > SECONDS_TO_LOSE
     except FileNotFoundError:
         return (path / COHORTS).exists()
     except checkpoint.UNREADABLE:
@@ -214,7 +211,7 @@ def remove_unfinished(path: Path) -> None:
     """Remove partial files of processes that died while writing; no process may be writing there."""
     for place in (path / CHECKPOINTS).glob(".*.tmp"):
         shutil.rmtree(place, ignore_errors=True)
-    for file in files.unfinished(path):
+    for file in path.glob(".*.tmp"):
         file.unlink(missing_ok=True)
 
 

@@ -5,9 +5,8 @@ import dataclasses
 import hashlib
 import warnings
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,7 +17,7 @@ from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.errors import NonFiniteUpdateError, UserError
+from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models import Model
@@ -26,8 +25,6 @@ from fedjax_sel.runs import checkpoint, folder, run_files
 from fedjax_sel.runs.run_files import COHORTS, DATA, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
-from fedjax_sel.simulation.state import Records
-from fedjax_sel.training.optimizers import FederatedOptimizer
 
 
 def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
@@ -72,7 +69,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     reject_skipped_updates(result, config.replace(out=str(path)))
     if (recorded := folder.made_from(path)) is not None:
         try:
-            now = digests_now(None if newest is None else newest.get("server_validation"))
+            now = digests_now(None if newest is None else newest["server_validation"])
         except UserError as error:
             advice = f"the run in {path} is finished, and fedjax-sel report shows it without its data"
             raise UserError(f"{error}; {advice}") from error
@@ -117,7 +114,7 @@ def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: boo
         ValueError: rows or cohorts do not match the manifest.
         OSError: a file cannot be read.
     """
-    rows, cohorts = files.read_bytes(path / METRICS, run_files.MOST_BYTES), _cohorts(path, config)
+    rows, cohorts = (path / METRICS).read_bytes(), _cohorts(path, config)
     if about is not None:
         size, rounds = about["metrics"]["bytes"], about["rounds"]
         for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
@@ -135,7 +132,7 @@ def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: boo
 
 def _cohorts(path: Path, config: Config) -> np.ndarray:
     try:
-        found = files.read_array(path / COHORTS, run_files.MOST_BYTES)
+        found = files.read_array(path / COHORTS)
     except ValueError as error:
         raise ValueError(f"{COHORTS}: {error}") from error
     fits = found.ndim == 3 and found.dtype == np.int32 and len(found) == len(config.run.seeds)
@@ -145,9 +142,10 @@ def _cohorts(path: Path, config: Config) -> np.ndarray:
 
 
 def _parsed(path: Path, config: Config, about: Manifest | None, text: str, cohorts: np.ndarray) -> Result:
-    about = about or {}
-    source = about.get("source") or run_files.read_json(path / DATA).get("source", "of unknown source")
-    return run_files.parse(config, str(source), text, cohorts, about.get("higher_is_better", True))
+    if about is None:
+        source = run_files.read_json(path / DATA).get("source", "of unknown source")
+        return run_files.parse(config, str(source), text, cohorts)
+    return run_files.parse(config, about["source"], text, cohorts, about["higher_is_better"])
 
 
 def _difference(stored: Config, wanted: Config) -> str:
@@ -175,9 +173,9 @@ def so_far(path: Path) -> tuple[Result, int]:
     try:
         text, cohorts = "", np.zeros((seeds, 0, selected), np.int32)
         with contextlib.suppress(FileNotFoundError):
-            text = files.read_text(path / METRICS, run_files.MOST_BYTES)
+            text = files.read_text(path / METRICS)
         with contextlib.suppress(FileNotFoundError):
-            cohorts = files.read_array(path / COHORTS, run_files.MOST_BYTES)
+            cohorts = files.read_array(path / COHORTS)
         rounds = max((text.count("\n") - 1) // seeds, 0)
         missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), *cohorts.shape[2:]), -1, np.int32)
         result = _parsed(path, config, checkpoint.newest(path), text, np.concatenate([cohorts, missing], axis=1))
@@ -230,7 +228,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
             'and with weights="latest" from the newest checkpoint'
         )
     given = None if experiment_or_config is None else experiment_of(experiment_or_config)
-    problem = pose(result.config if given is None else _of_result(result, given))
+    problem = pose(result.config if given is None else _with_data_of(result, given))
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     own = {name: getattr(host, name) for name in fed.PER_REPLICATE}
@@ -248,7 +246,7 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     return {**found.measures, "loss": found.loss}
 
 
-def _of_result(result: Result, experiment: Experiment) -> Experiment:
+def _with_data_of(result: Result, experiment: Experiment) -> Experiment:
     """Return the experiment with the seeds and the share of server data of a result of the same clients and model."""
     ran = result.config
     share = ran.data.server_validation
@@ -265,100 +263,6 @@ def _of_result(result: Result, experiment: Experiment) -> Experiment:
             )
     changes = {"data_seed": ran.run.data_seed, "server_validation": share}
     return experiment.replace(seeds=result.seeds, seeds_at_once=None, **changes)
-
-
-MOST = 10  # client IDs listed in a message
-
-
-class Verdict(NamedTuple):
-    """The error that ends a run."""
-
-    good: int  # valid rounds of the chunk, before the first faulty one
-    error: UserError | NonFiniteUpdateError
-
-
-def of_chunk(config: Config, first: int, records: Records, federated: FederatedOptimizer) -> Verdict | None:
-    """Return the first fatal error in a chunk after `first` rounds; None if the run may continue.
-
-    The records are in host memory, [rounds, S, ...].
-    """
-    updates = records.nonfinite.any(axis=2) & (config.run.on_nonfinite == "stop")
-    step = partial(_step, federated=federated)
-    faults = ((_names, records.faults.invalid_ids), (_updates, updates), (step, records.faults.step))  # [rounds, S]
-    at_fault = np.any([found for _, found in faults], axis=(0, 2))
-    if not at_fault.any():
-        return None
-    round = int(np.argmax(at_fault))
-    error, found = next((error, found[round]) for error, found in faults if found[round].any())
-    replicate = int(np.argmax(found))
-    where = f"round {first + round + 1}, seed {config.run.seeds[replicate]}"
-    return Verdict(round, error(config, where, records, (round, replicate)))
-
-
-def _names(config: Config, where: str, records: Records, place: tuple[int, int]) -> UserError:
-    """Return the error for client IDs that are out of range or repeated."""
-    faults, algo, num_clients = records.faults, config.selection.algo, config.partition.num_clients
-    answers = {"select": (faults.ids[place], records.cohort[place])}
-    if faults.candidates is not None:
-        answers["candidates"] = (faults.candidates[place], faults.candidates[place])
-    found = []
-    for hook, (ids, counting) in answers.items():
-        outside = ids[(ids < 0) | (ids >= num_clients)]
-        one, count = np.unique(counting[counting >= 0], return_counts=True)
-        if len(outside):
-            found.append(
-                f"`{hook}` returns {_clients(outside)}, but client IDs range from 0 to {num_clients - 1}: clip the IDs"
-            )
-        elif (count > 1).any():
-            found.append(
-                f"`{hook}` returns {_clients(one[count > 1])} more than once: draw without replacement"
-                + (", or set the mask to first_occurrence(ids)" if hook == "select" else "")
-            )
-    return UserError(
-        f"--algo {algo}: {where}: {'; '.join(found)}; `python -m fedjax_sel test {algo}` checks the whole strategy"
-    )
-
-
-def _updates(config: Config, where: str, records: Records, place: tuple[int, int]) -> NonFiniteUpdateError:
-    """Return the error for non-finite client updates."""
-    who = ", ".join(map(str, records.cohort[place][records.nonfinite[place]]))
-    advice = ""
-    if config.run.out is not None and config.run.resume != "never":
-        saved = checkpoint.list_all(Path(config.run.out) / run_files.CHECKPOINTS)
-        then = "resumes" if saved else "starts over"
-        advice = f", with which the same command {then} in {config.run.out}"
-    return NonFiniteUpdateError(
-        f"{where}: the update of client {who} is not finite (algo {config.selection.algo}, learning rate "
-        f"{config.training.learning_rate:g}); lower --learning-rate, or skip such updates with --on-nonfinite skip"
-        f"{advice}"
-    )
-
-
-def _step(
-    config: Config, where: str, records: Records, place: tuple[int, int], federated: FederatedOptimizer
-) -> NonFiniteUpdateError:
-    """Return the error for a non-finite server step after finite client updates."""
-    training, algo = config.training, config.selection.algo
-    if records.faults.weights[place]:
-        unbiased = training.aggregation == "unbiased"
-        whose = f"--aggregation unbiased with the `inclusion` of {algo}" if unbiased else f"the strategy {algo}"
-        return NonFiniteUpdateError(
-            f"{where}: the server's step is not finite, because the aggregation weights of {whose} are not finite; "
-            "fix them, or choose another"
-        )
-    optimizer = training.server_optimizer or federated.name
-    rate = training.server_learning_rate
-    rate = federated.server_learning_rate if rate is None and training.server_optimizer is None else rate
-    return NonFiniteUpdateError(
-        f"{where}: the server's step is not finite, although all client updates are (algo {algo}, server optimizer "
-        f"{optimizer}, server learning rate {1.0 if rate is None else rate:g}); lower --server-learning-rate, or "
-        "--learning-rate if updates are large"
-    )
-
-
-def _clients(ids: Any) -> str:
-    shown = ", ".join(map(str, ids[:MOST])) + (f" and {len(ids) - MOST} more" if len(ids) > MOST else "")
-    return f"client {shown}" if len(ids) == 1 else f"clients {shown}"
 
 
 def reject_skipped_updates(earlier: Result, config: Config) -> None:

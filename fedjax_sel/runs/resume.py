@@ -75,7 +75,7 @@ def _plugins(config: Config) -> dict[str, plugins.Sources]:
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
     """Return one sentence for each plug-in that was edited since the newest manifest in a folder."""
-    before = (checkpoint.newest(out) or {}).get("plugins", {})
+    before = (checkpoint.newest(out) or {"plugins": {}})["plugins"]
     for name in before:
         with contextlib.suppress(UserError):  # a result can be read without its plug-ins
             plugins.Registry("--algo", object).factory(name)
@@ -110,7 +110,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
             )
         for position, place in enumerate(found):
             try:
-                manifest, start = _from(place, out, problem, ours, state)
+                manifest, start = _start_from(place, out, problem, ours, state)
             except DamagedError as error:
                 messages.append(f"checkpoint {place} cannot be used: {error}")
                 continue
@@ -133,7 +133,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     never = config.run.resume == "never"
     has_rounds = any((out / name).exists() for name in (run_files.METRICS, run_files.COHORTS, run_files.CHECKPOINTS))
     if has_rounds if never else folder.is_worth_keeping(out):  # else the new run overwrites it
-        lock.release(out)  # Windows cannot rename a folder with an open file
+        lock.release(out)  # the lock file would move with the folder
         moved = folder.set_aside(out)
         lock.take(out)
         why = "" if never else ": it has no checkpoint to resume from"
@@ -142,14 +142,14 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
     return Start(messages)
 
 
-def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
+def _start_from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) -> tuple[Manifest, Start]:
     manifest, arrays = checkpoint.read(place)
     if manifest["fingerprint"] != ours["fingerprint"]:
         raise DamagedError("it has a different configuration")
     folder.reject_other_digests(out, manifest["data"], ours["data"])
     # Intact weights of other shapes: the configuration identifies a model by its name alone.
     leaves = {jax.tree_util.keystr(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
-    if (differs := checkpoint.difference(*map(checkpoint.in_a_state, (leaves, arrays)))) is not None:
+    if (differs := checkpoint.difference(*map(checkpoint.weights_in_state, (leaves, arrays)))) is not None:
         raise checkpoint.another_model(problem.config, differs)
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
@@ -158,9 +158,9 @@ def _from(place: Path, out: Path, problem: Problem, ours: Manifest, state: Any) 
         messages.append(f"{run_files.CONFIG} was lost or changed, and is restored from the checkpoint")
     messages += [
         f"{sentence}: the remaining rounds use the edited code; give another --out to start over"
-        for sentence in plugins.edited(manifest.get("plugins", {}), ours["plugins"])
+        for sentence in plugins.edited(manifest["plugins"], ours["plugins"])
     ]
-    ours["plugins"] = {**ours["plugins"], **manifest.get("plugins", {})}  # later starts report the edit, too
+    ours["plugins"] = {**ours["plugins"], **manifest["plugins"]}  # later starts report the edit, too
     before, now = manifest["made_with"], ours["made_with"]
     if before != now:
         pairs = {name: (before.get(name, "unset"), now.get(name, "unset")) for name in {**before, **now}}

@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -185,10 +185,7 @@ class Result:
         return max(float(self.elapsed_seconds[-1]) - at_full_speed, 0.0) if timed.any() else np.nan
 
     def final_over_clients(self) -> dict[str, np.ndarray]:
-        """Return the last measured worst decile, Gini index and Jain index of the clients, [seeds], by name in words.
-
-        Runs of earlier versions have no indices.
-        """
+        """Return the last measured worst decile, Gini and Jain index of the clients, [seeds], by name in words."""
         name, words = self.test_measure.removeprefix("test_"), self.measure_in_words
         columns = {f"worst-decile {words}": f"worst_decile_{name}"}
         columns |= {f"Gini index of client {words}": f"gini_{name}", f"Jain index of client {words}": f"jain_{name}"}
@@ -267,7 +264,6 @@ CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
 PARAMS = "params.npz"
 CHECKPOINTS = "checkpoints"
-MOST_BYTES = 2**36  # limit for the files of rows and cohorts
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -284,6 +280,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 FORMAT = 1
+ENTRIES = {
+    "fingerprint", "config", "data", "source", "server_validation", "higher_is_better", "made_with", "plugins",
+    "metrics", "cohorts", "rounds",
+}  # fmt: skip
+"""The entries that each manifest has."""
 
 Manifest = dict[str, Any]
 
@@ -302,30 +303,18 @@ def write(path: Path, about: Manifest) -> None:
 def read(path: Path) -> Manifest:
     """Return the entries of a manifest.
 
-    Raises DamagedError if the file is missing, changed or unreadable, or has another format.
+    Raises DamagedError if the file is missing, changed or unreadable, or from another version of fedjax_sel.
     """
     try:
         content = files.read_json(path)
         if content.pop("digest") != _digest(content):
             raise DamagedError(f"{path.name} was changed")
-        if content["format"] != FORMAT:
-            raise DamagedError(f"its format is {content['format']}, but this version reads format {FORMAT}")
-        if not _has_usual_types(content):
-            raise DamagedError(f"{path.name} has an invalid entry")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
         raise DamagedError(f"{path.name} cannot be read ({message})") from error
+    if content["format"] != FORMAT or not content.keys() >= ENTRIES:
+        raise DamagedError(f"{path.name} was written by another version of fedjax_sel; install that version to read it")
     return content
-
-
-def _has_usual_types(content: Manifest) -> bool:
-    lengths = content["rounds"], content["metrics"]["bytes"]
-    tables = content["data"], content["made_with"], content.get("plugins", {})
-    settings = content["config"], *content["config"].values()
-    texts = content["fingerprint"], content["metrics"]["sha256"], content["cohorts"], content.get("params", "")
-    shares = (content.get("server_validation") or 0.0,)
-    kinds = ((int, lengths), (dict, tables), (dict, settings), (str, texts), (float, shares))
-    return all(isinstance(value, kind) for kind, values in kinds for value in values) and min(lengths) >= 0
 
 
 def _digest(content: Manifest) -> str:
@@ -339,20 +328,16 @@ def columns(measured: Iterable[str]) -> tuple[str, ...]:
     return ("seed", "round", *measured, *Ledger._fields, CLOCK, STEADY_CLOCK)
 
 
-def csv_text(chunk: Result, first_round: int, header: bool, names: Sequence[str] | None = None) -> str:
-    """Return the rows of `metrics.csv` for a chunk that starts with round first_round + 1.
-
-    The table's columns `names`, fewer in a table of an earlier version, come first if `header`; None for all columns.
-    """
-    text = io.StringIO()
-    names = columns(chunk.measured) if names is None else names
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
+def csv_text(chunk: Result, first_round: int, header: bool) -> str:
+    """Return the rows of `metrics.csv` for a chunk that starts with round first_round + 1; `header` adds the names."""
+    text, table = io.StringIO(), _table(chunk, first_round)
+    writer = csv.writer(text, lineterminator="\n")
     if header:
-        writer.writeheader()
-    formats, table = {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}, _table(chunk, first_round)
+        writer.writerow(table)
+    formats = {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}
     for row in zip(*table.values()):
         # `str` of a float32 is the shortest text that parses to the same float32.
-        writer.writerow({name: "" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)})
+        writer.writerow(["" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)])
     return text.getvalue()
 
 
@@ -375,51 +360,46 @@ def parse(
 
     An incomplete last row is ignored. Cohorts are int32 [seeds, rounds, K]. An invalid `metrics.csv` raises ValueError.
     """
-    try:
-        return _parse(config, data_source, rows_text, cohorts, higher_is_better)
-    except (TypeError, KeyError, IndexError, OverflowError, csv.Error) as error:
-        raise ValueError(f"metrics.csv has an invalid row ({type(error).__name__}: {error})") from error
-
-
-def _parse(config: Config, data_source: str, rows_text: str, cohorts: np.ndarray, higher_is_better: bool) -> Result:
-    reader = csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1]))
-    rows, seeds = list(reader), config.run.seeds
+    names, rows = _names_and_rows(rows_text)
+    seeds = config.run.seeds
+    measures = names[2 : names.index(Ledger._fields[0])] if Ledger._fields[0] in names else []
+    if rows_text and names != list(columns(measures)):
+        raise ValueError(f"{METRICS} does not start with the column names of this version of fedjax_sel")
     # A killed run may have written more metrics than cohorts.
     num_rounds = min(len(rows) // len(seeds), cohorts.shape[1])
-    order = {seed: position for position, seed in enumerate(seeds)}
-    kept = [row for row in rows if int(row["round"]) <= num_rounds]
+    rows = rows[: num_rounds * len(seeds)]
+    places = [[str(seed), str(round + 1)] for round in range(num_rounds) for seed in seeds]
+    if [row[:2] for row in rows] != places or any(len(row) != len(names) for row in rows):
+        raise ValueError(f"{METRICS} has an invalid row")
 
-    def table(name: str, kind: type) -> np.ndarray:
-        values = np.zeros((len(seeds), num_rounds), np.float32 if kind is float else np.int64)
-        for row in kept:
-            value = kind(row[name]) if row[name] else np.nan
-            values[order[int(row["seed"])], int(row["round"]) - 1] = value
-        return values
+    def column(name: str, kind: type) -> np.ndarray:
+        """Return a column as [seeds, rounds]."""
+        texts = [row[names.index(name)] or "nan" for row in rows]
+        return np.array(texts, kind).reshape(num_rounds, len(seeds)).T
 
-    once = [row for row in kept if int(row["seed"]) == seeds[0]]
-    names = tuple(reader.fieldnames or ())
-    if rows_text and (names[:2] != ("seed", "round") or Ledger._fields[0] not in names):
-        raise ValueError("metrics.csv does not start with its column names")
-    measured = {name: table(name, float) for name in names[2 : names.index(Ledger._fields[0])]} if names else {}
     return Result(
         config=config,
         data_source=data_source,
         seeds=seeds,
         cohorts=cohorts[:, :num_rounds],
-        ledger=Ledger(*(table(name, int) for name in Ledger._fields)),
-        elapsed_seconds=np.array([float(row[CLOCK]) for row in once]),
-        round_seconds=np.array([float(row.get(STEADY_CLOCK) or np.nan) for row in once]),
-        measured=measured,
+        ledger=Ledger(*(column(name, np.int64) for name in Ledger._fields)),
+        elapsed_seconds=column(CLOCK, np.float64)[0],
+        round_seconds=column(STEADY_CLOCK, np.float64)[0],
+        measured={name: column(name, np.float32) for name in measures},
         higher_is_better=higher_is_better,
     )
 
 
+def _names_and_rows(rows_text: str) -> tuple[list[str], list[list[str]]]:
+    """Return the column names and the complete rows in the text of a `metrics.csv`."""
+    lines = list(csv.reader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
+    return (lines[0], lines[1:]) if lines else ([], [])
+
+
 def seconds_of(rows_text: str) -> float:
     """Return the total seconds of the rounds in the text of a `metrics.csv`; ValueError if it has no clock."""
-    rows = list(csv.DictReader(io.StringIO(rows_text[: rows_text.rfind("\n") + 1])))
-    if rows and rows[-1].get(CLOCK) is None:
-        raise ValueError(f"it has no column {CLOCK}")
-    return float(rows[-1][CLOCK]) if rows else 0.0
+    names, rows = _names_and_rows(rows_text)
+    return float(rows[-1][names.index(CLOCK)]) if rows else 0.0
 
 
 Digests = dict[str, Any]

@@ -1,6 +1,7 @@
 """The terminal or notebook of a run: its progress bar, and the signals that end it."""
 
 import contextlib
+import datetime
 import errno
 import html
 import os
@@ -15,8 +16,7 @@ from typing import Any
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn
-from rich.text import Text
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedjax_sel.config import Config, RunConfig
 from fedjax_sel.core.files import Unbroken
@@ -77,30 +77,9 @@ class NotebookOutput:
 SECONDS_BETWEEN_LINES = 10.0
 
 
-class _Speed(ProgressColumn):
-    """The stage with its duration before the first chunk, then the speed and the time left."""
-
-    def render(self, task: Task) -> Text:
-        stage, speed, ends = (task.fields[name] for name in ("stage", "speed", "ends"))
-        if speed is None:
-            return Text(f"{stage} {clock(task.elapsed or 0.0)}" if stage else "")
-        return Text(f"{rate(speed)}  {until_done(max(ends - time.monotonic(), 0.0), task.fields['several'])}")
-
-
 def rate(speed: float) -> str:
     """Format a speed in seed-rounds per second; below 1, as seconds per seed-round."""
     return f"{speed:.1f} seed-rounds/s" if speed >= 1 else f"{1 / max(speed, 1e-9):.1f} s per seed-round"
-
-
-def clock(seconds: float) -> str:
-    """Format seconds as a clock time."""
-    minutes, hours = int(seconds) // 60, int(seconds) // 3600
-    return (f"{hours}:{minutes % 60:02d}" if hours else f"{minutes}") + f":{int(seconds) % 60:02d}"
-
-
-def until_done(seconds: float, several: bool = False) -> str:
-    """Format the remaining seconds, of this run or of `several` runs."""
-    return f"{clock(seconds)} left" + (" for all runs" if several else "")
 
 
 class Reporter:
@@ -113,32 +92,25 @@ class Reporter:
         self._stream: Any = Unbroken(sys.stderr, errno.ENOSPC)  # neither a broken pipe nor a full disk ends the run
         self._console = Console(file=self._stream, emoji=False)
         self._bar: Progress | None = None
-        in_notebook = shown and self._console.is_jupyter
-        self._notebook = NotebookOutput(config.selection.algo.removeprefix(VALUE)) if in_notebook else None
+        self.in_notebook = shown and self._console.is_jupyter
+        self._notebook = NotebookOutput(config.selection.algo.removeprefix(VALUE)) if self.in_notebook else None
         self._last_line = self._steady_since = time.monotonic()
         self._first = self._steady_from = 0
         self._text = ""
 
     @property
-    def in_notebook(self) -> bool:
-        """Whether progress is shown in a notebook's output."""
-        return self._notebook is not None
+    def on_stderr(self) -> bool:
+        """Whether progress is shown on stderr."""
+        return self._shown and not self.in_notebook
 
     def __enter__(self) -> "Reporter":
         if self._notebook is not None:
             self._notebook.update("reading data and compiling", 0.0)
-        if self._shown and self._console.is_terminal:
-            self._bar = Progress(
-                TextColumn("round {task.completed}/{task.total}"),
-                BarColumn(bar_width=None),
-                TextColumn("{task.fields[text]}"),
-                _Speed(),
-                console=self._console,
-            )
+        elif self._shown and self._console.is_terminal:
+            columns = TextColumn("round {task.completed}/{task.total}"), BarColumn(bar_width=None)
+            self._bar = Progress(*columns, TextColumn("{task.description}"), TimeElapsedColumn(), console=self._console)
             self._bar.start()
-            several = len(self._further) > 0
-            fields = {"text": "", "stage": "preparing", "speed": None, "ends": 0.0, "several": several}
-            self._task = self._bar.add_task("", total=self._num_rounds, **fields)
+            self._task = self._bar.add_task("preparing", total=self._num_rounds)
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -151,7 +123,7 @@ class Reporter:
         """Start the count at the rounds of an earlier process."""
         self._first = self._steady_from = rounds
         if self._bar is not None:
-            self._bar.update(self._task, completed=rounds, stage="compiling")
+            self._bar.update(self._task, completed=rounds, description="compiling")
 
     def chunk(self, done: int, accuracy: np.ndarray, loss: np.ndarray, words: str = "accuracy") -> None:
         """Report a chunk after `done` rounds.
@@ -159,24 +131,23 @@ class Reporter:
         `accuracy` is the test accuracy, or another task's measure named `words`, and `loss` the test loss. Both are
         [seeds, rounds of the chunk]; NaN if not measured.
         """
-        now = time.monotonic()
+        now, left = time.monotonic(), ""
         if self._steady_from == self._first:
-            speed, self._steady_from, self._steady_since = None, done, now  # the first chunk includes compilation
+            self._steady_from, self._steady_since = done, now  # the first chunk includes compilation
             count, self._compiling = done - self._first, now - self._started
             rounds = "the first round" if count == 1 else f"the first {count} rounds"
             if self._notebook is None and count:
                 self.say(f"{rounds} took {now - self._started:.1f} s, including data loading and compilation")
         else:
             speed = (done - self._steady_from) * self._num_seeds / max(now - self._steady_since, 1e-9)
+            left = f"  {rate(speed)}  {self._left(done, speed)}"
         measured = ~np.isnan(accuracy).any(axis=0)
         if measured.any():
             last = np.flatnonzero(measured)[-1]
             self._text = f"{words} {accuracy[:, last].mean():.3f}  loss {loss[:, last].mean():.3f}"
-        left = "" if speed is None else f"  {rate(speed)}  {self._left(done, speed)}"
         line = f"round {done}/{self._num_rounds}  {self._text}"
         if self._bar is not None:
-            ends = 0.0 if speed is None else now + self._seconds_left(done, speed)
-            self._bar.update(self._task, completed=done, text=self._text, stage="", speed=speed, ends=ends)
+            self._bar.update(self._task, completed=done, description=self._text + left)
         elif self._notebook is not None:
             after = f"  {now - self._started:.1f} s" if done == self._num_rounds else left or "  compiled"
             self._notebook.update(line + after, done / self._num_rounds)
@@ -185,11 +156,10 @@ class Reporter:
             print(line + left, file=self._stream, flush=True)
 
     def _left(self, done: int, speed: float) -> str:
-        return until_done(self._seconds_left(done, speed), len(self._further) > 0)
-
-    def _seconds_left(self, done: int, speed: float) -> float:
+        """Return the time left of this run and the later ones, in words."""
         rounds = (self._num_rounds - done) * self._num_seeds + sum(self._further)
-        return rounds / max(speed, 1e-9) + len(self._further) * self._compiling
+        seconds = rounds / max(speed, 1e-9) + len(self._further) * self._compiling
+        return f"{datetime.timedelta(seconds=int(seconds))} left" + (" for all runs" if self._further else "")
 
     def say(self, text: str) -> None:
         """Show one message to the user, without disturbing the bar."""

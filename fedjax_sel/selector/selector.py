@@ -52,14 +52,14 @@ def write(path: Path, about: dict[str, Any], tree: Any) -> None:
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
     try:
-        with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
+        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:
             # `write` stores entries uncompressed; this check rejects decompression bombs.
             if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
                 raise ValueError("an entry is compressed")
             entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
         if _array(entries.pop(DIGEST)).tobytes() != _digest(entries):
             raise ValueError("the digest does not match")
-        about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
+        about = json.loads(_array(entries[ABOUT]).tobytes().decode())
         if not isinstance(about, dict):
             raise ValueError("its description is not a JSON object")
         return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]

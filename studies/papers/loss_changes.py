@@ -326,7 +326,7 @@ def _read(place: Path) -> dict[str, np.ndarray] | None:
     if not place.exists():
         return None
     try:
-        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as arrays:
             found = dict(arrays)
             return found if _CHANGES in found else None
     except (OSError, ValueError, zipfile.BadZipFile):

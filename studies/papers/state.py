@@ -43,7 +43,7 @@ def after(result: Result) -> dict[str, np.ndarray]:
     """
     place = folder_of(result) / FILE
     try:
-        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as arrays:
             return dict(arrays)
     except (OSError, ValueError, zipfile.BadZipFile):
         return {}  # a missing or damaged file is written again

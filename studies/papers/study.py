@@ -67,7 +67,7 @@ class ReproductionResult:
         Raises:
             UserError: pandas is not installed.
         """
-        return {name.removesuffix(".csv"): files.of_csv(text) for name, text in page.csv_files(self.page).items()}
+        return {name.removesuffix(".csv"): files.parse_csv(text) for name, text in page.csv_files(self.page).items()}
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the table of `rows.csv`, one row per published number or claim, with ours and the verdict.

@@ -199,6 +199,7 @@ def test_an_edited_plugin_is_named_without_any_checkpoint(here):
     about = {
         "rounds": 1, "plugins": {"own_strategy:sound": {"own_strategy": "0" * 64}}, "config": {}, "data": {},
         "made_with": {}, "metrics": {"bytes": 0, "sha256": ""}, "cohorts": "", "fingerprint": "",
+        "source": "", "server_validation": 0.0, "higher_is_better": True,
     }  # fmt: skip
     (here / "run").mkdir()
     run_files.write(here / "run" / "result.json", about)

@@ -64,7 +64,7 @@ def test_a_run_without_rounds_and_one_set_aside_hide_no_other(capsys, tmp_path, 
     assert code == 0 and strategies_in(out) == ["random"]
     assert err == f"{tmp_path / 'runs' / 'fl_dp3s'} has no complete round yet; skipped\n"
     code, out, err = report_on("runs/fl_dp3s")
-    assert code == 2 and "the run has saved no round yet; wait for one, or leave it out" in err
+    assert code == 2 and "the run has no complete round yet; wait for one, or leave it out" in err
 
 
 def strategies_in(text):

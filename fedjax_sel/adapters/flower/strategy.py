@@ -48,7 +48,7 @@ def load_clients(folder: Path) -> dict[str, Sizes] | None:
     if not path.exists():
         return None
     try:
-        listed = files.parse_json(files.read_text(path))
+        listed = files.read_json(path)
         return {str(name): Sizes(int(train), int(all)) for name, (train, all) in listed.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error

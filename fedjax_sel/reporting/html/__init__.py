@@ -71,11 +71,9 @@ def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = 
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
-        if read is None and folder.has_saved_nothing(path):
-            raise UserError(f"{path}: the run has saved no round yet; wait for one, or leave it out")
+        if read is None and folder.has_no_round(path):
+            raise UserError(f"{path}: the run has no complete round yet; wait for one, or leave it out")
         result = (read or reading.load)(path)
-        if not result.num_rounds:
-            raise UserError(f"{path}: the run ended in its first round; leave it out")
         flat = result.config.effective().flat()
         # The configuration does not determine the data: the server's share may depend on the strategy, and one data
         # set name may have several sources.
@@ -128,7 +126,7 @@ def label_counts(path: Path) -> np.ndarray | None:
     reject_plugins(path)
     experiment = experiment_of(config)
     newest = checkpoint.newest(path)
-    share = None if newest is None else newest.get("server_validation")
+    share = None if newest is None else newest["server_validation"]
     if share is None:
         share = checking.server_validation(config, checking.check(experiment).strategy)
     dataset = problem.load_data(experiment, share)
@@ -604,7 +602,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         "budgets": comparison.at_equal_budgets(finished, [run.result for run in done]),
         "heads": list(columns),
         "lines": [(row.algo, cells) for row, cells in zip(rows, zip(*columns.values()))],
-        "pairs": [(own[0], [(one.algo, comparison.texts_of(one)) for one in own]) for own in pairs],
+        "pairs": [(own[0], [(one.algo, comparison.cells_of_pair(one)) for one in own]) for own in pairs],
         "has_clock": comparison.has_clock(rows),
         "parts": _parts(chapter),
         "reproduction": _reproduction(chapter),

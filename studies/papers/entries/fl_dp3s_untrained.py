@@ -148,7 +148,7 @@ def _file(result: Result, seed: int, scale: Scale) -> Path:
 
 def _read(place: Path) -> Found | None:
     try:
-        with np.load(io.BytesIO(files.read_bytes(place, run_files.MOST_BYTES)), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(place.read_bytes()), allow_pickle=False) as arrays:
             return Found(*(arrays[name] for name in Found._fields))
     except (OSError, KeyError, ValueError, zipfile.BadZipFile):
         return None  # a missing or damaged file is measured again

@@ -101,7 +101,6 @@ def _available(text: str) -> str | None:
 
 _INF = float("inf")
 _SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
-_BELOW_1 = _range(lambda value: value <= 1 - 2.0**-24, "is 1 in float32, which runs use; give a smaller value")
 _POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
 _HOME = _range(lambda path: path[0] != "~", "starts with ~, which the shell did not expand; write the full path")
 _INCREASING = _range(
@@ -110,13 +109,13 @@ _INCREASING = _range(
 )
 _LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1")
 
-# Types of fields, with ranges. `convert` checks seeds and epochs; `validate` also checks that numbers fit in 32 bits.
+# Types of fields, with ranges. `convert` checks seeds and epochs.
 Pairs = tuple[tuple[str, Any], ...]
-Count = Annotated[int, _range(lambda value: value >= 1, "is below 1; give a positive integer")]
+Count = Annotated[int, _range(lambda value: 1 <= value < 2**31, "is outside 1 to 2147483647")]
 Positive = Annotated[float, _POSITIVE]
 NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negative or infinite; give 0 or more")]
-Fraction = Annotated[float, _SHARE, _BELOW_1]
-Seed = Annotated[int | None, _range(lambda seed: seed >= 0, "is outside 0 to 2147483647")]
+Fraction = Annotated[float, _SHARE]
+Seed = Annotated[int | None, _range(lambda seed: 0 <= seed < 2**31, "is outside 0 to 2147483647")]
 Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
 OutFolder = Annotated[Folder, _HOME]
 ServerShare = Annotated[float | None, _SHARE]
@@ -428,11 +427,8 @@ def convert(name: str, value: Any) -> Any:
         return parsing.epochs(value)
     if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
         return parsing.availability(value)
-    if name in ("out", "data_dir"):
-        if not (value is None or isinstance(value, str | os.PathLike)):
-            raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
-        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # Python's code points for non-UTF-8 bytes
-            raise UserError(f"{flag}: {str(value)!a} is not UTF-8, so it cannot be written to a file; rename it")
+    if name in ("out", "data_dir") and not (value is None or isinstance(value, str | os.PathLike)):
+        raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(
@@ -445,7 +441,7 @@ def convert(name: str, value: Any) -> Any:
         kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
     if typing.get_origin(kind) is Literal:
         if name in OPEN and isinstance(value, str) and ":" in value:
-            return parsing.one_line(flag, value)  # a plug-in, or the placeholder of a Python value
+            return value  # a plug-in, or the placeholder of a Python value
         if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))
@@ -616,7 +612,7 @@ def validate(config: Config) -> None:
             raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
 
     for name, own in ranges().items():
-        for reason_of in () if values[name] is None else (*own, parsing.misfit):
+        for reason_of in () if values[name] is None else own:
             need(name, (reason := reason_of(values[name])) is None, reason or "")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")

@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel import callbacks, devices, tasks
 from fedjax_sel.config import Config, RunConfig
-from fedjax_sel.core import files, machines, plugins
+from fedjax_sel.core import files, machines
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
@@ -200,8 +200,7 @@ def run_experiment(
         The result; `finished` is False if the run was interrupted before its last round.
     """
     experiment, watching = experiment_of(experiment_or_config), callbacks.check(watching)
-    config = experiment.config
-    with plugins.contained(config.plugins()), own_errors():
+    with own_errors():
         return _run(experiment, progress, watching, further)
 
 

@@ -76,8 +76,6 @@ BROKEN = {
         {"init_own": lambda params: {name: jax.tree.map(jnp.zeros_like, leaf) for name, leaf in params.items()}},
         "`init_own of a scalar` cannot be traced: AttributeError",
     ),
-    "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give an integer of at least 0"),
-    "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give an integer of at least 0"),
 }
 
 

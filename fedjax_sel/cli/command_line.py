@@ -238,15 +238,10 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
 
 
 def path(text: str) -> Path:
-    """Convert a command-line argument to a path (an argparse type).
-
-    An empty path is rejected: it would silently mean the working folder.
-    """
-    if not text:
+    """Convert a command-line argument to a path (an argparse type)."""
+    if not text:  # would silently mean the working folder
         raise argparse.ArgumentTypeError("the path is empty; name a file or folder")
-    if text.startswith("~"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} starts with ~, which was not expanded; write the full path")
-    return Path(text)
+    return Path(text).expanduser()  # shells do not expand --out=~/run
 
 
 def picture(text: str) -> Path:
@@ -264,8 +259,6 @@ def say(line: str) -> None:
 
 def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Reject flags that have no effect in any of the configurations."""
-    if getattr(flags, "dry_run", False) and flags.log:
-        raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)
@@ -287,16 +280,6 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     original = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(Unbroken, original)  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        return _guarded(main, arguments)
-    finally:
-        for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(OSError):
-                stream.flush()
-        sys.stdout, sys.stderr = original
-
-
-def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
-    try:
         code = main(arguments)
         sys.stdout.flush()
         return code
@@ -309,6 +292,11 @@ def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> 
         code, sentence = _explained(error)
         print(f"error: {sentence}", file=sys.stderr)
         return code
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError):
+                stream.flush()
+        sys.stdout, sys.stderr = original
 
 
 def _explained(error: Exception) -> tuple[int, str]:

@@ -83,7 +83,7 @@ def _range(holds: Callable[[Any], Any], words: str) -> Range:
     return lambda value: None if holds(value) else words
 
 
-def _fraction(available: str) -> float | None:
+def _fraction(available: str | numbers.Real) -> float | None:
     try:
         return float(available)
     except ValueError:
@@ -102,7 +102,6 @@ def _available(text: str) -> str | None:
 _INF = float("inf")
 _SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
 _POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
-_HOME = _range(lambda path: path[0] != "~", "starts with ~, which the shell did not expand; write the full path")
 _INCREASING = _range(
     lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
     "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
@@ -117,7 +116,6 @@ NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negat
 Fraction = Annotated[float, _SHARE]
 Seed = Annotated[int | None, _range(lambda seed: 0 <= seed < 2**31, "is outside 0 to 2147483647")]
 Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
-OutFolder = Annotated[Folder, _HOME]
 ServerShare = Annotated[float | None, _SHARE]
 Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
 Milestones = Annotated[tuple[int, ...], _INCREASING]
@@ -370,26 +368,13 @@ class RunConfig:
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
-    out: OutFolder = _setting(None, "run folder (default: a new folder in runs/)")
+    out: Folder = _setting(None, "run folder (default: a new folder in runs/)")
 
-
-CONCERNS = {
-    "data": DataConfig,
-    "partition": PartitionConfig,
-    "model": ModelConfig,
-    "training": TrainingConfig,
-    "selection": SelectionConfig,
-    "timing": TimingConfig,
-    "run": RunConfig,
-}
 
 VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available", "timing")
 """Fields that name a part of an experiment; `Experiment.of` also accepts a Python value for each."""
 OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypackage.module:factory`
 
-FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
-_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
-PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
@@ -425,10 +410,13 @@ def convert(name: str, value: Any) -> Any:
         return parsing.pairs(flag, value)
     if name == "local_epochs":
         return parsing.epochs(value)
-    if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
-        return parsing.availability(value)
-    if name in ("out", "data_dir") and not (value is None or isinstance(value, str | os.PathLike)):
-        raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
+    if name == "available" and isinstance(value, str | numbers.Real):
+        share = _fraction(value)
+        return str(value) if share is None else repr(share).removesuffix(".0")
+    if name in ("out", "data_dir") and value is not None:
+        if not isinstance(value, str | os.PathLike):
+            raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
+        value = os.path.expanduser(value)  # shells do not expand --out=~/run
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(
@@ -580,6 +568,10 @@ class Config(_Flat):
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
+CONCERNS: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
+_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
+PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 
@@ -589,7 +581,7 @@ def read_config_file(path: Path, base: Config) -> Config:
 
     try:
         content: Any = tomllib.loads(files.read_text(path)) if path.suffix == ".toml" else files.read_json(path)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"--config: cannot read {path} ({error}); give a .json or .toml file") from error
     if not isinstance(content, dict):
         raise UserError(f"--config: {path} contains {shown(content)} instead of settings; give names and values")
@@ -614,6 +606,9 @@ def validate(config: Config) -> None:
     for name, own in ranges().items():
         for reason_of in () if values[name] is None else own:
             need(name, (reason := reason_of(values[name])) is None, reason or "")
+    for name in ("dataset", "partition", "model"):
+        own = values[name] in config.plugins() or is_value(values[name])
+        need(f"{name}_args", own or not values[f"{name}_args"], f"needs a --{name} mypackage.module:factory")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]

@@ -109,15 +109,6 @@ def as_kind(value: Any, kind: type) -> Any:
     return converted
 
 
-def availability(value: Any) -> str:
-    """Normalize --available: a fraction in its shortest form, or a file name."""
-    text = scalar("--available", value, str)
-    try:
-        return repr(as_kind(text, float)).removesuffix(".0")
-    except ValueError:
-        return text
-
-
 def deadline(text: str) -> tuple[float, bool] | None:
     """Parse --deadline: seconds, or a quantile after `q`, as (number, whether it is a quantile); None if invalid."""
     quantile = text.startswith("q")
@@ -189,15 +180,10 @@ def _pair(item: Any) -> tuple[Any, bool, Any]:
 
 def mesh_shape(text: str) -> tuple[int, int]:
     """Parse `seeds=2,clients=4` into device counts (seeds, clients); a missing axis has one device."""
-    shape = {"seeds": 1, "clients": 1}
-    parts = [part.strip().partition("=") for part in text.split(",")]
-    names = [name for name, _, _ in parts]
-    if len(set(names)) < len(names) or any(
-        name not in shape or not value.isdecimal() or not int(value) for name, _, value in parts
-    ):
+    found = dict(re.findall(r"(seeds|clients)=([1-9][0-9]*)", text))
+    if not found or ",".join(map("=".join, found.items())) != text.replace(" ", ""):
         raise UserError(f"--mesh: {shown(text)} is not of the form seeds=2,clients=4, with whole numbers from 1")
-    shape.update({name: int(value) for name, _, value in parts})
-    return shape["seeds"], shape["clients"]
+    return int(found.get("seeds", 1)), int(found.get("clients", 1))
 
 
 def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:
@@ -208,12 +194,5 @@ def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[s
     match = re.fullmatch(r"([^\[\]=,\s]+)(?:\[(.*)\])?", text.strip())
     if match is None:
         raise UserError(f"{flag}: {text!r} is not of the form name or name[key=value,key=value], {example}")
-    values: dict[str, str] = {}
-    for pair in filter(None, (match[2] or "").split(",")):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not (key and equals and value):
-            raise UserError(f"{flag}: {pair!r} in {text!r} is not of the form key=value, {example}")
-        if key in values:
-            raise UserError(f"{flag}: {text!r} gives {key!r} twice; give it once")
-        values[key] = value
-    return match[1], dict(sorted(values.items()))
+    items = re.sub(r"\s*([,=])\s*", r"\1", (match[2] or "").strip()).split(",")
+    return match[1], dict(pairs(flag, filter(None, items)))

@@ -11,7 +11,6 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -32,8 +31,6 @@ def is_plugin(name: Any) -> bool:
 # same folder if the module belongs to no package. Their digests detect edits.
 
 Sources = dict[str, str]  # module name -> SHA-256 of its file
-
-_INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platlib", "purelib")}
 
 
 def sources(name: str) -> Sources:
@@ -77,10 +74,9 @@ def _file(module_name: str) -> Path | None:
 
 def _beside(folder: Path, module_name: str, file: Path) -> bool:
     """Return whether a module's file is inside a folder, not installed by pip, and not part of fedjax_sel."""
-    if module_name.partition(".")[0] == __name__.partition(".")[0]:
+    if module_name.startswith("fedjax_sel.") or not file.is_relative_to(folder):
         return False
-    nearest = next((parent for parent in file.parents if parent == folder or parent in _INSTALLED), None)
-    return nearest == folder and folder not in _INSTALLED
+    return not {"site-packages", "dist-packages"} & {folder.name, *file.relative_to(folder).parts}
 
 
 def _imports(module_name: str, content: bytes) -> Iterator[str]:

@@ -110,8 +110,6 @@ class Experiment:
             **choices: settings and values, as in `of`. A name replaces an earlier value; a value replaces an earlier
                 name and its parameters.
         """
-        if not isinstance(names, Mapping | None):
-            raise UserError(f'names: {_type_of(names)} is not a dict; give e.g. {{"model": "resnet-1"}}')
         names = dict(names or {})
         values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
@@ -233,7 +231,7 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
 
 def _take_available(value: Any) -> tuple[Any, str | None]:
     table = np.asarray(value)
-    if table.ndim != 2 or np.ma.is_masked(value) or not np.isin(table, (0, 1)).all():
+    if table.ndim != 2 or not np.isin(table, (0, 1)).all():
         raise UserError(
             f"available: {shown(value)} is not a table of 0 and 1, rounds by clients; give bool [rounds, clients]"
         )

@@ -167,14 +167,14 @@ def test_what_is_completed_is_what_there_is():
         ("fedjax-sel train --preset gpfl/", {"gpfl/fmnist-1spc", "gpfl/fmnist-dir"}, {"quickstart"}),
         ("fedjax-sel train --log w", {"wandb"}, {"mlflow"}),
         ("fedjax-sel list pre", {"presets"}, {"models"}),
-        ("python -m fedjax_sel train --optimizer fedp", {"fedprox"}, {"fedavg"}),
+        ("fedjax-sel train --optimizer fedp", {"fedprox"}, {"fedavg"}),
     ],
 )
 def test_tab_completes(tmp_path, line, offered, not_offered):
     pytest.importorskip("argcomplete")
     answer = tmp_path / "answer"
     asked = {
-        "_ARGCOMPLETE": "3" if line.startswith("python") else "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
+        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
         "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
         "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
     }  # fmt: skip

@@ -24,11 +24,10 @@ def complete() -> None:
     except ImportError:
         return
     line = os.environ.get("COMP_LINE", "")
-    skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words before the program name, such as python -m
     words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
-    before = [word for word in words[:-1] if word][skipped:]
+    before = [word for word in words[:-1] if word]
     if len(before) > 1 and before[1] in COMMANDS:
-        os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # argcomplete then counts the command as part of the program name
+        os.environ["_ARGCOMPLETE"] = "2"  # argcomplete then counts the command as part of the program name
         parser = module_of(before[1]).make_parser()
     else:
         parser = make_parser()

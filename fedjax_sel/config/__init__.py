@@ -142,15 +142,9 @@ class DataConfig:
         "set, or mypackage.module:factory",
     )
     dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
-    data_dir: Folder = _setting(
-        None, "folder with prepared data (default: TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
-    )
-    holdout: Fraction = _setting(
-        0.0, "fraction of each client's examples held out from training, for its losses (FedCor's code uses 0.2)"
-    )
-    loss_on: Literal["train", "holdout", "all"] = _setting(
-        "train", "client examples on which reported losses are computed", _HELD_OUT
-    )
+    data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
+    holdout: Fraction = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
+    loss_on: Literal["train", "holdout", "all"] = _setting("train", "client examples of reported losses", _HELD_OUT)
     server_validation: ServerShare = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
@@ -305,12 +299,8 @@ class TimingConfig:
         "durations without jitter",
         _TIMED,
     )
-    over_select: Factor = _setting(
-        1.0, "clients selected per round as a multiple of K; the first K reports count", _TIMED
-    )
-    server_seconds: NonNegative = _setting(
-        0.0, "duration of the server's own work per round, e.g. the measured selection time", _TIMED
-    )
+    over_select: Factor = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
+    server_seconds: NonNegative = _setting(0.0, "seconds of the server's own work per round, e.g. selection", _TIMED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -321,9 +311,7 @@ class RunConfig:
     seeds: tuple[int, ...] = _setting((0,), "replicates, run together: a count (5 means 0 1 2 3 4) or a list of seeds")
     data_seed: Seed = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
     model_seed: Seed = _setting(None, "seed of an initial model shared by all replicates (default: one per replicate)")
-    selection_seed: Seed = _setting(
-        None, "seed of selection draws shared by all replicates (default: one per replicate)"
-    )
+    selection_seed: Seed = _setting(None, "seed of selection shared by all replicates (default: one per replicate)")
     training_seed: Seed = _setting(
         None, "seed of shuffles and dropout shared by all replicates (default: one per replicate)"
     )
@@ -331,9 +319,7 @@ class RunConfig:
     eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
     train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
-    cohort_batch: AtOnce = _setting(
-        None, "clients trained at once per device; 0: all, in one vmap (default: the largest number that fits in cache)"
-    )
+    cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
     host_images: bool | None = _setting(
         None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
     )
@@ -343,8 +329,7 @@ class RunConfig:
         "cohort's (default: if device memory is too small)",
     )
     seeds_at_once: int | None = _setting(
-        None,
-        "seeds on the devices at once; other seeds run afterwards (default: the largest number that fits in memory)",
+        None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
     mesh: Mesh = _setting(
         None,

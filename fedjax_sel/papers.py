@@ -103,9 +103,6 @@ NOT_FROM_THE_PAPER = {
     "gpfl/fmnist": "dropout comes from the released code",
 }
 """Settings that come from code instead of the paper, by the prefix of the preset's name."""
-_DATA = {
-    "digits": "the embedded digits", "mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10",
-}  # fmt: skip
 
 
 def sentence(name: str) -> str:
@@ -113,8 +110,10 @@ def sentence(name: str) -> str:
     config = preset(name)
     run, seeds, training = config.run, len(config.run.seeds), config.training
     work = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
+    scheme = config.partition.partition
+    parameter = {"shards": "shards_per_client", "dirichlet_qp": "alpha", "skewness": "skewness"}[scheme]
     parts = [
-        f"{_DATA.get(config.data.dataset, config.data.dataset)} {_dealt(config)}",
+        f"{config.data.dataset}, partition {scheme} with {parameter} {getattr(config.partition, parameter)}",
         f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
         f"model {config.model.model}"
         + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
@@ -126,22 +125,6 @@ def sentence(name: str) -> str:
         parts.append(f"target {100 * run.target_accuracy:.4g} %")
     parts += [words for begins, words in NOT_FROM_THE_PAPER.items() if name.startswith(begins)]
     return f"{SOURCES[name.partition('/')[0]]}: {'; '.join(parts)}."
-
-
-def _dealt(config: Config) -> str:
-    settings = config.partition
-    if settings.partition == "shards":
-        count = settings.shards_per_client
-        return f"with {count} label-sorted shard{'s' if count > 1 else ''} per client"
-    if settings.partition == "dirichlet_qp":
-        return f"with Dirichlet label shares, alpha {settings.alpha:g}"
-    assert settings.partition == "skewness", "a preset with another partition needs words for it"
-    share = settings.skewness
-    return (
-        "with two labels per client"
-        if share == "H"
-        else f"with {100 * float(share):.0f} % of each client's data from one label"
-    )
 
 
 PRESETS: dict[str, Config] = {"quickstart": Config(), **FEDCOR_PRESETS, **FL_DP3S_PRESETS, **GPFL_PRESETS}

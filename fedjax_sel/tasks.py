@@ -1,5 +1,6 @@
 """Learning tasks: the loss per example, and named measures per example."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -114,31 +115,28 @@ def columns_of(
     return columns if seconds is None else {**columns, SECONDS: seconds}
 
 
+# Tasks are cached, because compiled programs are cached by the identity of a task's functions.
+
+
+@functools.cache
 def classification() -> Task:
     """Make the classification task: cross-entropy in nats; logits [B, C], targets int32 [B]."""
     losses = optax.softmax_cross_entropy_with_integer_labels
-    return Task("classification", losses, (Measure("accuracy", _is_right),), _not_classes, of_classes=True)
+    accuracy = Measure("accuracy", lambda logits, classes: likeliest(logits) == classes)
+    return Task("classification", losses, (accuracy,), _not_classes, of_classes=True)
 
 
+@functools.cache
 def multilabel() -> Task:
     """Make the multilabel task: mean binary cross-entropy over C labels in nats; logits and 0/1 targets [B, C].
 
     Measures: the fraction of an example's labels that are predicted correctly, and whether all of them are.
     """
-    measures = (Measure("accuracy", _share_right), Measure("all_right", _all_right))
+    measures = (
+        Measure("accuracy", lambda logits, labels: _agree(logits, labels).astype(jnp.float32).mean(axis=1)),
+        Measure("all_right", lambda logits, labels: _agree(logits, labels).all(axis=1)),
+    )
     return Task("multilabel", _binary_cross_entropy, measures, _multilabel_mismatch, False, _not_zero_or_one)
-
-
-def _is_right(logits: jax.Array, classes: jax.Array) -> jax.Array:
-    return likeliest(logits) == classes
-
-
-def _share_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    return _agree(logits, labels).astype(jnp.float32).mean(axis=1)
-
-
-def _all_right(logits: jax.Array, labels: jax.Array) -> jax.Array:
-    return _agree(logits, labels).all(axis=1)
 
 
 def _agree(logits: jax.Array, labels: jax.Array) -> jax.Array:
@@ -172,20 +170,20 @@ def _multilabel_mismatch(prediction, targets, num_classes) -> str | None:
     return None
 
 
+@functools.cache
 def next_token() -> Task:
     """Make the next-token task: cross-entropy in nats, averaged over positions; logits [B, L, V], targets int32 [B, L].
 
     Positions with a negative target are padding and do not count. An example with padding only has loss zero.
     """
-    return Task("next_token", _losses, (Measure("accuracy", _token_accuracy),), _not_tokens, False, _unknown)
+    right = Measure(
+        "accuracy", lambda logits, tokens: _token_mean((likeliest(logits) == tokens).astype(jnp.float32), tokens)
+    )
+    return Task("next_token", _losses, (right,), _not_tokens, False, _unknown)
 
 
 def _losses(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return _token_mean(optax.softmax_cross_entropy_with_integer_labels(logits, jnp.maximum(tokens, 0)), tokens)
-
-
-def _token_accuracy(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-    return _token_mean((likeliest(logits) == tokens).astype(jnp.float32), tokens)
 
 
 def _token_mean(values: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -208,22 +206,17 @@ def _not_tokens(prediction, targets, num_classes) -> str | None:
     return None
 
 
+@functools.cache
 def regression() -> Task:
     """Make the regression task: mean squared error; predictions and targets of equal shape [B, ...].
 
     Measures (lower is better): the mean absolute error of an example, and its mean squared error.
     """
-    absolute = Measure("absolute_error", _absolute_error, higher_is_better=False)
-    squared = Measure("squared_error", _squared_error, higher_is_better=False)
-    return Task("regression", _squared_error, (absolute, squared), _regression_mismatch)
-
-
-def _absolute_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
-    return _example_mean(jnp.abs(prediction - targets))
-
-
-def _squared_error(prediction: jax.Array, targets: jax.Array) -> jax.Array:
-    return _example_mean((prediction - targets) ** 2)
+    measures = (
+        Measure("absolute_error", lambda prediction, targets: _example_mean(jnp.abs(prediction - targets)), False),
+        Measure("squared_error", lambda prediction, targets: _example_mean((prediction - targets) ** 2), False),
+    )
+    return Task("regression", measures[1].of, measures, _regression_mismatch)
 
 
 def _example_mean(values: jax.Array) -> jax.Array:

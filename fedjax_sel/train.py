@@ -2,7 +2,7 @@
 
 import sys
 
-from fedjax_sel.cli.train import entry_point
+from fedjax_sel.cli import command_line, train
 
 if __name__ == "__main__":
-    sys.exit(entry_point())
+    sys.exit(command_line.guarded(train.main))

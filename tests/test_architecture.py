@@ -111,8 +111,9 @@ def test_a_strategys_file_stays_readable():
 @pytest.mark.parametrize(
     "code,absent",
     [
-        ("import sys; sys.argv = ['x', '--help']; import fedjax_sel.train as t\n"
-         "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
+        ("import runpy, sys; sys.argv = ['x', '--help']\n"
+         "try: runpy.run_module('fedjax_sel.train', run_name='__main__')\nexcept SystemExit: pass",
+         ("jax", "numpy", "matplotlib")),
         ("import sys; sys.argv = ['x', 'compare', '--help']; import fedjax_sel.__main__ as t\n"
          "try: t.entry_point()\nexcept SystemExit: pass", ("jax", "numpy", "matplotlib")),
         ("import fedjax_sel; fedjax_sel.preset('quickstart')", ("jax", "numpy")),

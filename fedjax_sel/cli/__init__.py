@@ -10,24 +10,9 @@ from typing import NamedTuple
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
+from fedjax_sel.config import VALUES
 from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
-
-# Names for completion by the optional package argcomplete. They duplicate the registries' names, because reading the
-# registries imports JAX, which is too slow for the TAB key. A test compares the two.
-NAMES = {
-    "algo": (
-        "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort",
-        "tifl", "fedcs", "ocs", "kvib", "e3cs", "cyclic", "hics_fl", "fedlecc", "fed_cbs", "greedyfed", "osmd",
-        "delta", "full",
-    ),
-    "optimizer": ("fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadagrad", "fedadam", "fedyogi"),
-    "dataset": ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100"),
-    "task": ("classification", "multilabel", "next_token", "regression"),
-    "timing": ("lognormal", "tiers", "correlated", "file"),
-    "available": ("markov", "daily", "label", "size", "speed"),
-}  # fmt: skip
-_LIKE = {"algos": "algo", "optimizers": "optimizer", "presets": "preset"}
 
 
 def complete() -> None:
@@ -39,11 +24,10 @@ def complete() -> None:
     except ImportError:
         return
     line = os.environ.get("COMP_LINE", "")
-    skipped = int(os.environ["_ARGCOMPLETE"]) - 1  # words before the program name, such as python -m
     words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
-    before = [word for word in words[:-1] if word][skipped:]
+    before = [word for word in words[:-1] if word]
     if len(before) > 1 and before[1] in COMMANDS:
-        os.environ["_ARGCOMPLETE"] = str(skipped + 2)  # argcomplete then counts the command as part of the program name
+        os.environ["_ARGCOMPLETE"] = "2"  # argcomplete then counts the command as part of the program name
         parser = module_of(before[1]).make_parser()
     else:
         parser = make_parser()
@@ -53,20 +37,19 @@ def complete() -> None:
 
 
 def offer(parser: argparse.ArgumentParser) -> None:
-    """Attach completers to the flags whose values argparse does not know."""
+    """Attach completers to the flags that take names of the registries."""
     for action in parser._actions:
-        metavar = action.metavar if isinstance(action.metavar, str) else ""
-        listed = tuple(metavar[1:-1].split(",")) if metavar.startswith("{") else ()  # as in `{a,b}`
-        found = names().get(_LIKE.get(action.dest, action.dest)) or listed
-        if found and not hasattr(action, "completer"):
-            action.completer = lambda found=found, **_: found  # pyright: ignore[reportAttributeAccessIssue]
+        name = action.dest.removesuffix("s")  # --algos takes the names of --algo
+        if name in (*VALUES, "preset") and not hasattr(action, "completer"):
+            action.completer = lambda name=name, **_: names(name)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def names() -> dict[str, tuple[str, ...]]:
-    """Return the known values of flags: flag -> names."""
-    from fedjax_sel.papers import PRESETS
+def names(flag: str = "") -> list[str]:
+    """Return the names that a flag takes; all names without a flag."""
+    from fedjax_sel.cli import catalogue  # imports JAX
 
-    return {**NAMES, "preset": tuple(PRESETS)}
+    found = catalogue.sections().values()
+    return [name for section in found if section.flag.endswith(flag) for name in section.items]
 
 
 DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"

@@ -210,14 +210,12 @@ def _partitions() -> dict[str, Item]:
     hints = typing.get_type_hints(PartitionConfig)
     found = {}
     for name in partition.SCHEMES:
-        scheme = partition._SCHEMES[name]
-        word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
-        parameters = {}
+        chosen, parameters = Config().replace(partition=name), {}
         for field in fields:
-            if (needed := only_with(field.name)) is not None and word.search(needed.words):
+            if only_with(field.name) is not None and chosen.has_effect(field.name):
                 default = f"{_flag(field.name)} {as_typed(field.default)}"
                 parameters[field.name] = Given(default, allowed(hints[field.name]), field.metadata["help"])
-        found[name] = _documented(scheme, parameters)
+        found[name] = _documented(partition._SCHEMES[name], parameters)
     return found
 
 

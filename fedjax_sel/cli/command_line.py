@@ -193,30 +193,29 @@ def add_style(group: Any) -> None:
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
     kind = options[0] if isinstance(hint, types.UnionType) else hint
-    default = "" if "(default" in field.metadata["help"] else " (default: none)"
-    if field.default not in (None, ()):
-        default = f" (default: {as_typed(field.default)})"
-    needed = only_with(field.name)
-    condition = "" if needed is None else f"; only with {needed.words}"
+    choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
+    about = field.metadata["help"]
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}
-    names: tuple[str, ...] = ()
     if kind is bool:
         settings["action"] = argparse.BooleanOptionalAction
     elif field.name in PAIRS:
         settings |= {"nargs": "*", "metavar": "KEY=VALUE"}
     elif typing.get_origin(kind) is tuple:
         settings |= {"nargs": "+", "metavar": "N"}
-    elif typing.get_origin(kind) is Literal:
-        settings["metavar"] = "{" + ",".join(typing.get_args(kind)) + "}"
-        if len(settings["metavar"]) > LONGEST_CHOICES:
-            settings["metavar"], names = "NAME", typing.get_args(kind)
+    elif choices and len(", ".join(choices)) > LONGEST_CHOICES:
+        settings["metavar"] = "NAME"
+        about += f"; names: {', '.join(choices)}"
     else:
-        settings["metavar"] = {int: "N", float: "X", str: "TEXT"}[kind]
-    listed = f"; names: {', '.join(names)}" if names else ""
-    settings["help"] = (field.metadata["help"] + listed + condition + default).replace("%", "%%")
-    action = group.add_argument("--" + field.name.replace("_", "-"), **settings)
-    if names:
-        action.completer = lambda **_: names
+        settings["metavar"] = f"{{{','.join(choices)}}}" if choices else {int: "N", float: "X", str: "TEXT"}[kind]
+    if (needed := only_with(field.name)) is not None:
+        about += f"; only with {needed.words}"
+    if field.default not in (None, ()):
+        about += f" (default: {as_typed(field.default)})"
+    elif "(default" not in about:
+        about += " (default: none)"
+    action = group.add_argument("--" + field.name.replace("_", "-"), help=about.replace("%", "%%"), **settings)
+    if choices:
+        action.completer = lambda **_: choices
 
 
 def as_typed(value: Any) -> str:
@@ -239,21 +238,10 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
 
 
 def path(text: str) -> Path:
-    """Convert a command-line argument to a path (an argparse type).
-
-    An empty path is rejected: it would silently mean the working folder.
-    """
-    if not text:
+    """Convert a command-line argument to a path (an argparse type)."""
+    if not text:  # would silently mean the working folder
         raise argparse.ArgumentTypeError("the path is empty; name a file or folder")
-    if text.startswith("~"):
-        raise argparse.ArgumentTypeError(f"{shown(text)} starts with ~, which was not expanded; write the full path")
-    try:
-        text.encode()  # a path that is not UTF-8 can be neither printed nor written to a file
-        Path(text).exists()
-    except (UnicodeEncodeError, OSError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise argparse.ArgumentTypeError(f"{text[:80]!a} is unusable ({why}); choose another path") from error
-    return Path(text)
+    return Path(text).expanduser()  # shells do not expand --out=~/run
 
 
 def picture(text: str) -> Path:
@@ -271,8 +259,6 @@ def say(line: str) -> None:
 
 def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
     """Reject flags that have no effect in any of the configurations."""
-    if getattr(flags, "dry_run", False) and flags.log:
-        raise UserError("--log: has no effect with --dry-run, which does not train; remove it")
     configs = list(configs)
     for name in flat_types():
         needed = only_with(name)
@@ -294,7 +280,18 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     original = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(Unbroken, original)  # pyright: ignore[reportAttributeAccessIssue]
     try:
-        return _guarded(main, arguments)
+        code = main(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except Exception as error:
+        if "--debug" in arguments:
+            traceback.print_exc()
+        code, sentence = _explained(error)
+        print(f"error: {sentence}", file=sys.stderr)
+        return code
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError):
@@ -302,42 +299,20 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
         sys.stdout, sys.stderr = original
 
 
-def _guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str]) -> int:
-    try:
-        code = main(arguments)
-        sys.stdout.flush()
-        return code
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    except BaseException as error:  # plug-in code may raise a BaseException that is no Exception
-        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-        places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
-        commands = ("argparse.", "fedjax_sel.cli.", "fedjax_sel.__main__.", "__main__.")
-        if isinstance(error, SystemExit) and places[-1].startswith(commands):
-            raise  # by the parser: --help, --version
-        if "--debug" in arguments:
-            traceback.print_exc()
-        code, sentence = _explained(error, places)
-        print(f"error: {sentence}", file=sys.stderr)
-        return code
-
-
-def _explained(error: BaseException, places: list[str]) -> tuple[int, str]:
-    """Return the exit code and message of an error raised through the functions `places`, outermost first."""
+def _explained(error: Exception) -> tuple[int, str]:
+    """Return the exit code and message of an error."""
     text = parsing.reason(error)
     if isinstance(error, UserError):
         return USER_ERROR, str(error)
-    if isinstance(error, SystemExit):
-        return USER_ERROR, f"{places[-1]} called sys.exit ({text}); raise an exception there instead"
     if isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text or "Out of memory" in text:
         return USER_ERROR, f"out of memory ({text}); reduce --seeds-at-once, --cohort-batch, the data set or the model"
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         return USER_ERROR, f"{error.strerror}; free disk space (files written so far are kept)"
-    own = [place for place in places if place.startswith("fedjax_sel.") and not place.startswith(f"{__name__}.")]
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    places = [f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}" for frame in frames]
     return UNEXPECTED, (
-        f"{text}, in {(own or places)[-1]}; unexpected error: please report it with the output of --debug (files "
-        "written so far are kept)"
+        f"{text}, in {[place for place in places if place.startswith('fedjax_sel.')][-1]}; unexpected error: please "
+        "report it with the output of --debug (files written so far are kept)"
     )
 
 

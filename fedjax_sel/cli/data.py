@@ -20,14 +20,11 @@ if TYPE_CHECKING:
 
 _MAX_BARS = 120
 _MAX_LEGEND = 20
-_GEMD_COHORTS = 2000
+_GEMD_COHORTS = 2000  # random cohorts, of which the expected GEMD (FL-DP3S Eq. 15) is a mean
 
 
 def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, population: np.ndarray) -> dict[str, str]:
-    """Return the table rows about labels, from counts per client and label, [N, C], and in all data, [C].
-
-    The expected GEMD (FL-DP3S Eq. 15) is a mean over 2,000 random cohorts.
-    """
+    """Return the table rows about labels, from counts per client and label, [N, C], and in all data, [C]."""
     import numpy as np  # imported here, because --help must stay fast
 
     sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)

@@ -45,8 +45,7 @@ def make_parser() -> Parser:
     action = what.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
     )
-    known = (*SECTIONS, *(name for names in cli.names().values() for name in names))
-    action.completer = lambda **_: known  # pyright: ignore[reportAttributeAccessIssue]
+    action.completer = lambda **_: [*SECTIONS, *cli.names()]  # pyright: ignore[reportAttributeAccessIssue]
     return parser
 
 

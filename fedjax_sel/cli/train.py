@@ -201,8 +201,3 @@ def _print_result(outcome: "Result") -> None:
     # Print names literally: no emoji for ":ok:", no style for brackets.
     console = Console(highlight=False, emoji=False, markup=False, width=None if Console().is_terminal else 120)
     console.print(table)
-
-
-def entry_point() -> int:
-    """Run the installed command `fedjax-sel-train`."""
-    return command_line.guarded(main)

@@ -83,7 +83,7 @@ def _range(holds: Callable[[Any], Any], words: str) -> Range:
     return lambda value: None if holds(value) else words
 
 
-def _fraction(available: str) -> float | None:
+def _fraction(available: str | numbers.Real) -> float | None:
     try:
         return float(available)
     except ValueError:
@@ -101,24 +101,21 @@ def _available(text: str) -> str | None:
 
 _INF = float("inf")
 _SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
-_BELOW_1 = _range(lambda value: value <= 1 - 2.0**-24, "is 1 in float32, which runs use; give a smaller value")
 _POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
-_HOME = _range(lambda path: path[0] != "~", "starts with ~, which the shell did not expand; write the full path")
 _INCREASING = _range(
     lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
     "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
 )
 _LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1")
 
-# Types of fields, with ranges. `convert` checks seeds and epochs; `validate` also checks that numbers fit in 32 bits.
+# Types of fields, with ranges. `convert` checks seeds and epochs.
 Pairs = tuple[tuple[str, Any], ...]
-Count = Annotated[int, _range(lambda value: value >= 1, "is below 1; give a positive integer")]
+Count = Annotated[int, _range(lambda value: 1 <= value < 2**31, "is outside 1 to 2147483647")]
 Positive = Annotated[float, _POSITIVE]
 NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negative or infinite; give 0 or more")]
-Fraction = Annotated[float, _SHARE, _BELOW_1]
-Seed = Annotated[int | None, _range(lambda seed: seed >= 0, "is outside 0 to 2147483647")]
+Fraction = Annotated[float, _SHARE]
+Seed = Annotated[int | None, _range(lambda seed: 0 <= seed < 2**31, "is outside 0 to 2147483647")]
 Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
-OutFolder = Annotated[Folder, _HOME]
 ServerShare = Annotated[float | None, _SHARE]
 Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
 Milestones = Annotated[tuple[int, ...], _INCREASING]
@@ -145,15 +142,9 @@ class DataConfig:
         "set, or mypackage.module:factory",
     )
     dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
-    data_dir: Folder = _setting(
-        None, "folder with prepared data (default: TFDS_DATA_DIR, the cache, or a download)", _ON_DISK
-    )
-    holdout: Fraction = _setting(
-        0.0, "fraction of each client's examples held out from training, for its losses (FedCor's code uses 0.2)"
-    )
-    loss_on: Literal["train", "holdout", "all"] = _setting(
-        "train", "client examples on which reported losses are computed", _HELD_OUT
-    )
+    data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
+    holdout: Fraction = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
+    loss_on: Literal["train", "holdout", "all"] = _setting("train", "client examples of reported losses", _HELD_OUT)
     server_validation: ServerShare = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
@@ -308,12 +299,8 @@ class TimingConfig:
         "durations without jitter",
         _TIMED,
     )
-    over_select: Factor = _setting(
-        1.0, "clients selected per round as a multiple of K; the first K reports count", _TIMED
-    )
-    server_seconds: NonNegative = _setting(
-        0.0, "duration of the server's own work per round, e.g. the measured selection time", _TIMED
-    )
+    over_select: Factor = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
+    server_seconds: NonNegative = _setting(0.0, "seconds of the server's own work per round, e.g. selection", _TIMED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,9 +311,7 @@ class RunConfig:
     seeds: tuple[int, ...] = _setting((0,), "replicates, run together: a count (5 means 0 1 2 3 4) or a list of seeds")
     data_seed: Seed = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
     model_seed: Seed = _setting(None, "seed of an initial model shared by all replicates (default: one per replicate)")
-    selection_seed: Seed = _setting(
-        None, "seed of selection draws shared by all replicates (default: one per replicate)"
-    )
+    selection_seed: Seed = _setting(None, "seed of selection shared by all replicates (default: one per replicate)")
     training_seed: Seed = _setting(
         None, "seed of shuffles and dropout shared by all replicates (default: one per replicate)"
     )
@@ -334,9 +319,7 @@ class RunConfig:
     eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
     train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
-    cohort_batch: AtOnce = _setting(
-        None, "clients trained at once per device; 0: all, in one vmap (default: the largest number that fits in cache)"
-    )
+    cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
     host_images: bool | None = _setting(
         None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
     )
@@ -346,8 +329,7 @@ class RunConfig:
         "cohort's (default: if device memory is too small)",
     )
     seeds_at_once: int | None = _setting(
-        None,
-        "seeds on the devices at once; other seeds run afterwards (default: the largest number that fits in memory)",
+        None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
     mesh: Mesh = _setting(
         None,
@@ -371,26 +353,13 @@ class RunConfig:
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
-    out: OutFolder = _setting(None, "run folder (default: a new folder in runs/)")
+    out: Folder = _setting(None, "run folder (default: a new folder in runs/)")
 
-
-CONCERNS = {
-    "data": DataConfig,
-    "partition": PartitionConfig,
-    "model": ModelConfig,
-    "training": TrainingConfig,
-    "selection": SelectionConfig,
-    "timing": TimingConfig,
-    "run": RunConfig,
-}
 
 VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available", "timing")
 """Fields that name a part of an experiment; `Experiment.of` also accepts a Python value for each."""
 OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypackage.module:factory`
 
-FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
-_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
-PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
@@ -426,13 +395,13 @@ def convert(name: str, value: Any) -> Any:
         return parsing.pairs(flag, value)
     if name == "local_epochs":
         return parsing.epochs(value)
-    if name == "available" and (value is None or isinstance(value, str | numbers.Real)):
-        return parsing.availability(value)
-    if name in ("out", "data_dir"):
-        if not (value is None or isinstance(value, str | os.PathLike)):
+    if name == "available" and isinstance(value, str | numbers.Real):
+        share = _fraction(value)
+        return str(value) if share is None else repr(share).removesuffix(".0")
+    if name in ("out", "data_dir") and value is not None:
+        if not isinstance(value, str | os.PathLike):
             raise UserError(f"{flag}: {shown(value)} is not a path; give a str or a pathlib.Path")
-        if any("\ud800" <= letter <= "\udfff" for letter in str(value)):  # Python's code points for non-UTF-8 bytes
-            raise UserError(f"{flag}: {str(value)!a} is not UTF-8, so it cannot be written to a file; rename it")
+        value = os.path.expanduser(value)  # shells do not expand --out=~/run
     kind = flat_types()[name]
     if name in VALUES and not (value is None or isinstance(value, str | numbers.Real)):
         raise UserError(
@@ -445,7 +414,7 @@ def convert(name: str, value: Any) -> Any:
         kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
     if typing.get_origin(kind) is Literal:
         if name in OPEN and isinstance(value, str) and ":" in value:
-            return parsing.one_line(flag, value)  # a plug-in, or the placeholder of a Python value
+            return value  # a plug-in, or the placeholder of a Python value
         if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
             value = f"{value:g}"
         return one_of(flag, value, typing.get_args(kind))
@@ -584,6 +553,10 @@ class Config(_Flat):
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
+CONCERNS: dict[str, Any] = {field.name: field.default_factory for field in dataclasses.fields(Config)}
+FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
+_CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
+PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 
@@ -593,7 +566,7 @@ def read_config_file(path: Path, base: Config) -> Config:
 
     try:
         content: Any = tomllib.loads(files.read_text(path)) if path.suffix == ".toml" else files.read_json(path)
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise UserError(f"--config: cannot read {path} ({error}); give a .json or .toml file") from error
     if not isinstance(content, dict):
         raise UserError(f"--config: {path} contains {shown(content)} instead of settings; give names and values")
@@ -616,8 +589,11 @@ def validate(config: Config) -> None:
             raise UserError(f"--{name.replace('_', '-')}: {shown(values[name])} {advice}")
 
     for name, own in ranges().items():
-        for reason_of in () if values[name] is None else (*own, parsing.misfit):
+        for reason_of in () if values[name] is None else own:
             need(name, (reason := reason_of(values[name])) is None, reason or "")
+    for name in ("dataset", "partition", "model"):
+        own = values[name] in config.plugins() or is_value(values[name])
+        need(f"{name}_args", own or not values[f"{name}_args"], f"needs a --{name} mypackage.module:factory")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]

@@ -35,7 +35,6 @@ class Needed(NamedTuple):
 
 _CHANGES_DRAWS = "which changes all random draws"
 _BREAKS_MODELS = "with which strategies and models fail"
-_BLOCKS_TRANSFERS = "but a run transfers settings and results between host and devices"
 
 NEEDED = {
     "jax_enable_x64": Needed(False, "but runs use 32-bit arithmetic"),
@@ -44,31 +43,16 @@ NEEDED = {
     "jax_high_dynamic_range_gumbel": Needed(False, _CHANGES_DRAWS),
     "jax_numpy_rank_promotion": Needed("allow", _BREAKS_MODELS, ("raise",)),
     "jax_numpy_dtype_promotion": Needed("standard", _BREAKS_MODELS, ("strict",)),
-    **{
-        f"jax_transfer_guard{direction}": Needed("allow", _BLOCKS_TRANSFERS, ("disallow", "disallow_explicit"))
-        for direction in ("", "_host_to_device", "_device_to_host", "_device_to_device")
-    },
-    **{
-        f"jax_error_checking_behavior_{kind}": Needed("ignore", _BREAKS_MODELS, ("raise",))
-        for kind in ("nan", "divide", "oob")
-    },
-    **{
-        f"jax_{name}": Needed(False, _BREAKS_MODELS)
-        for name in ("debug_key_reuse", "scan3", "no_tracing", "no_execution")
-    },
-    "eager_constant_folding": Needed(False, _BREAKS_MODELS, of_runs=True),
+    "jax_transfer_guard": Needed(
+        "allow", "but a run transfers settings and results between host and devices", ("disallow", "disallow_explicit")
+    ),
+    "jax_debug_key_reuse": Needed(False, _BREAKS_MODELS),
     "jax_debug_nans": Needed(False, "but rounds without an evaluation record NaN", of_runs=True),
     "jax_disable_jit": Needed(False, "but runs need compiled programs", of_runs=True),
 }
 """Settings that end a run, or change it by more than rounding; settings unknown to this JAX are ignored."""
 
-RECORDED = {
-    "jax_default_matmul_precision": None,
-    "jax_disable_most_optimizations": False,
-    "jax_optimization_level": "UNKNOWN",
-    "jax_softmax_custom_jvp": False,
-    "jax_use_direct_linearize": True,
-}
+RECORDED = {"jax_default_matmul_precision": None, "jax_disable_most_optimizations": False}
 """Settings that only change a run's rounding, with JAX's defaults."""
 
 

@@ -11,10 +11,9 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -28,22 +27,10 @@ def is_plugin(name: Any) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-@contextlib.contextmanager
-def contained(names: Iterable[str]) -> Iterator[None]:
-    """Convert `sys.exit()` in plug-in code called inside this context to a UserError that names the plug-ins."""
-    try:
-        yield
-    except SystemExit as error:
-        whose = " or ".join(filter(is_plugin, names)) or "something"
-        raise UserError(f"{whose} called sys.exit ({parsing.reason(error)}); raise an exception instead") from error
-
-
 # A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
 # same folder if the module belongs to no package. Their digests detect edits.
 
 Sources = dict[str, str]  # module name -> SHA-256 of its file
-
-_INSTALLED = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platlib", "purelib")}
 
 
 def sources(name: str) -> Sources:
@@ -87,26 +74,24 @@ def _file(module_name: str) -> Path | None:
 
 def _beside(folder: Path, module_name: str, file: Path) -> bool:
     """Return whether a module's file is inside a folder, not installed by pip, and not part of fedjax_sel."""
-    if module_name.partition(".")[0] == __name__.partition(".")[0]:
+    if module_name.startswith("fedjax_sel.") or not file.is_relative_to(folder):
         return False
-    nearest = next((parent for parent in file.parents if parent == folder or parent in _INSTALLED), None)
-    return nearest == folder and folder not in _INSTALLED
+    return not {"site-packages", "dist-packages"} & {folder.name, *file.relative_to(folder).parts}
 
 
 def _imports(module_name: str, content: bytes) -> Iterator[str]:
     """Yield the names of modules that a module's import statements may load, including parent packages."""
     try:
         tree = ast.parse(content)
-    except (SyntaxError, ValueError, RecursionError):  # not Python source, e.g. an extension module
+    except (SyntaxError, ValueError):  # not Python source, e.g. an extension module
         return
-    package = getattr(sys.modules[module_name], "__package__", None) or ""
     for node in ast.walk(tree):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
-            start = ".".join([*base, *([node.module] if node.module else [])])
+            relative = "." * node.level + (node.module or "")
+            start = importlib.util.resolve_name(relative, sys.modules[module_name].__package__)
             names = [f"{start}.{alias.name}" for alias in node.names]
         for name in names:
             parts = name.split(".")
@@ -122,10 +107,7 @@ class Parameter(NamedTuple):
 
 def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bool]:
     """Return a factory's keyword parameters by name, and whether it also accepts other keywords (`**options`)."""
-    author = factory
-    while isinstance(author, functools.partial):
-        author = author.func
-    hints = _hints(author) | (_hints(author.__init__) if isinstance(author, type) else {})
+    hints = _hints(factory)
     try:
         items = inspect.signature(factory).parameters.items()
     except (TypeError, ValueError):  # some callables written in C
@@ -138,15 +120,15 @@ def parameters_of(factory: Callable[..., Any]) -> tuple[dict[str, Parameter], bo
     return parameters, any(item.kind is item.VAR_KEYWORD for _, item in items)
 
 
-def _hints(annotated: Any) -> dict[str, Any]:
-    # Evaluating a plug-in's annotations may raise anything, and some objects have no annotations.
-    with contextlib.suppress(Exception):
-        return typing.get_type_hints(annotated)
+def _hints(factory: Any) -> dict[str, Any]:
+    """Return the annotations of a function, of a class's `__init__`, or of the function inside a partial."""
+    while isinstance(factory, functools.partial):
+        factory = factory.func
+    function = inspect.unwrap(factory.__init__ if isinstance(factory, type) else factory)
     found = {}
-    for name, annotation in getattr(annotated, "__annotations__", {}).items():
-        with contextlib.suppress(Exception):  # one by one: some names exist for type checkers only (TYPE_CHECKING)
-            namespace = getattr(annotated, "__globals__", None) or vars(sys.modules[annotated.__module__])
-            found[name] = eval(annotation, namespace) if isinstance(annotation, str) else annotation
+    for name, annotation in getattr(function, "__annotations__", {}).items():
+        with contextlib.suppress(NameError):  # some names exist for type checkers only (TYPE_CHECKING)
+            found[name] = eval(annotation, function.__globals__) if isinstance(annotation, str) else annotation
     return found
 
 
@@ -166,8 +148,6 @@ def convert_parameters(
         text = value if isinstance(value, str) else shown(value)
         given = f"{flag} {name}={text if len(text) <= LONGEST else '...'} of {owner}"
         values[name] = _convert(given, value, kind)
-        if (reason := parsing.misfit(values[name])) is not None:
-            raise UserError(f"{given}: {shown(value)} {reason}")
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
@@ -227,12 +207,8 @@ def parameter_digest(value: Any) -> str:
 def _leaf(value: Any) -> str:
     """Return an array's content, the text of a value without parts, or a function's name."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        import jax  # imported here, because listing hyperparameters must stay fast
-        import jax.numpy as jnp
-        import numpy as np
+        import numpy as np  # imported here, because --help must stay fast
 
-        if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            value = jax.random.key_data(value)
         array = np.asarray(value)
         return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     if hasattr(value, "__qualname__"):
@@ -243,18 +219,14 @@ def _leaf(value: Any) -> str:
 
 def _parts(value: Any) -> list[Any]:
     """Return the parameters inside a container, a function, or an instance; classes and modules have none."""
-    if isinstance(value, str | bytes | type | types.ModuleType) or hasattr(value, "dtype"):
+    if isinstance(value, str | type | types.ModuleType) or hasattr(value, "dtype"):
         return []
     if isinstance(value, Mapping):
         return [part for pair in value.items() for part in pair]
     if isinstance(value, tuple | list):
         return list(value)
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
-    if isinstance(value, types.MethodType):
-        return [value.__self__, value.__func__]
     if hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
         return [inspect.unwrap(value)]
     if isinstance(value, types.FunctionType):

@@ -46,16 +46,13 @@ def load_availability(path: Path) -> np.ndarray:
         if table.ndim != 2 or table.dtype.kind not in "biuf" or not ((table == 0) | (table == 1)).all():
             raise ValueError("its values are not rows of 0 and 1")
     except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or parsing.first_line(error)
+        why = why.partition("; use `usecols`")[0]  # NumPy's advice about its own arguments
         raise UserError(
-            f"--available: cannot read {path} ({_why(error)}); give a share such as 0.5, or a file of 0 and 1 with one "
-            "row per client"
+            f"--available: cannot read {path} ({why}); give a share such as 0.5, or a file of 0 and 1 with one row per "
+            "client"
         ) from error
     return np.ascontiguousarray(table.T.astype(bool))
-
-
-def _why(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or parsing.first_line(error)
-    return reason.partition("; use `usecols`")[0]  # NumPy's advice about its own arguments
 
 
 class Given(NamedTuple):
@@ -92,12 +89,10 @@ def gather(experiment: Experiment, server_share: float, law: Law | None) -> Give
 def load_data(experiment: Experiment, share: float) -> Dataset:
     """Load the data set, and set the server's share of the training set aside."""
     config = experiment.config
-    name, arguments, whole = config.data.dataset, dict(config.data.dataset_args), experiment.dataset
+    name, whole = config.data.dataset, experiment.dataset
     if whole is None and name in config.plugins():
-        whole = checking.DATASETS.make(name, **arguments)
+        whole = checking.DATASETS.make(name, **dict(config.data.dataset_args))
     elif whole is None:
-        if arguments:
-            raise UserError(f"--dataset-args: {name!r} takes none; use them with --dataset mypackage.module:factory")
         whole = data.load(name, config.data.data_dir)
     if config.data.server_validation is None and whole.num_server_examples:
         return whole  # the user's own share
@@ -161,14 +156,10 @@ def deal(experiment: Experiment, dataset: Dataset, seed: int) -> Partition:
 
 def _plugin_function(config: Config) -> Deal | None:
     """Return a plug-in's partition function; None if the configuration names a scheme."""
-    name, arguments = config.partition.partition, dict(config.partition.partition_args)
+    name = config.partition.partition
     if not plugins.is_plugin(name):
-        if arguments:
-            raise UserError(
-                f"--partition-args: {name!r} takes none; use them with --partition mypackage.module:factory"
-            )
         return None
-    made = checking.PARTITIONS.make(name, **arguments)
+    made = checking.PARTITIONS.make(name, **dict(config.partition.partition_args))
     if not callable(made):
         raise UserError(
             f"--partition {name}: the factory returned a value of type {type(made).__name__}; return a function of "
@@ -226,19 +217,18 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     settings, inputs = experiment.config.model, shapes(dataset.train_images)
     if experiment.model is not None:
         return _processed(experiment.model.name, dataset, partial(experiment.model.build, inputs))
-    arguments = dict(settings.model_args)
     if plugins.is_plugin(settings.model):
-        made = models.blueprint_of(checking.MODELS.make(settings.model, **arguments))
+        made = models.blueprint_of(checking.MODELS.make(settings.model, **dict(settings.model_args)))
         if made is None:
             raise UserError(
                 f"--model {settings.model}: the factory must return a flax.linen or NNX module, a Blueprint or a Model"
             )
         return _processed(made.name, dataset, partial(made.build, inputs))
-    if arguments:
-        raise UserError(f"--model-args: {settings.model!r} takes none; use them with --model mypackage.module:factory")
     if not isinstance(inputs, jax.ShapeDtypeStruct):
         raise UserError(f"--model {settings.model}: {dataset.name} has several inputs per example; give your own model")
-    outputs = dataset.num_classes or _width(dataset)
+    # Without classes, a prediction has the size of one example's targets.
+    leaves = examples.leaves(dataset.train_labels, "targets")
+    outputs = dataset.num_classes or next(int(np.prod(array.shape[1:])) for _, array in leaves)
     if settings.model in models.PLAIN:
         _check_plain_model_settings(settings)
         if settings.model == "char_lstm":
@@ -289,11 +279,6 @@ def _check_plain_model_settings(settings: ModelConfig) -> None:
                 f"--{name.replace('_', '-')}: {settings.model!r} is a plain Flax module without this setting; give "
                 f"{getattr(usual, name)}, or give your own module"
             )
-
-
-def _width(dataset: Dataset) -> int:
-    """Return the size of a prediction for targets without classes: the size of one example's targets."""
-    return next(int(np.prod(array.shape[1:])) for _, array in examples.leaves(dataset.train_labels, "targets"))
 
 
 def shapes(arrays: Any) -> Any:

@@ -110,8 +110,6 @@ class Experiment:
             **choices: settings and values, as in `of`. A name replaces an earlier value; a value replaces an earlier
                 name and its parameters.
         """
-        if not isinstance(names, Mapping | None):
-            raise UserError(f'names: {_type_of(names)} is not a dict; give e.g. {{"model": "resnet-1"}}')
         names = dict(names or {})
         values: dict[str, Any] = {}
         settings: dict[str, Any] = {}
@@ -136,13 +134,12 @@ class Experiment:
                 raise UserError(f"names: {field!r} is not given as a value; name only parts that are")
             settings[field] = f"{VALUE}{names[field]}"
         made = dataclasses.replace(self, config=self.config.replace(**settings), **values)
-        made._check_settings()
-        made._check_names()
+        made._check()
         return made
 
-    def _check_settings(self) -> None:
-        """Reject settings that have no effect on a part given as a value."""
-        given, usual = self.config.flat(), Config().flat()
+    def _check(self) -> None:
+        """Reject settings that have no effect on a part given as a value, and values without a name for a folder."""
+        given, usual, out = self.config.flat(), Config().flat(), self.config.run.out
         for field, part in _PARTS.items():
             if getattr(self, part.attribute) is None:
                 continue
@@ -153,15 +150,10 @@ class Experiment:
                         f"{name}: {shown(setting)} has no effect, since {field} is given as a value; set it in that "
                         f"value, and give {name}={usual[name]!r}"
                     )
-
-    def _check_names(self) -> None:
-        if self.config.run.out is None:
-            return
-        for field in _PARTS:
-            if self.config.flat()[field] == VALUE:
+            if out is not None and given[field] == VALUE:
                 raise UserError(
-                    f"{field}: the value has no name, which the run folder {self.config.run.out} needs to identify it; "
-                    f'add names={{"{field}": "mine-1"}} with a new name whenever the value changes, or omit out='
+                    f"{field}: the value has no name, which the run folder {out} needs to identify it; add "
+                    f'names={{"{field}": "mine-1"}} with a new name whenever the value changes, or omit out='
                 )
 
 
@@ -233,7 +225,7 @@ def _take_model(value: Any) -> tuple[Any, str | None]:
 
 def _take_available(value: Any) -> tuple[Any, str | None]:
     table = np.asarray(value)
-    if table.ndim != 2 or np.ma.is_masked(value) or not np.isin(table, (0, 1)).all():
+    if table.ndim != 2 or not np.isin(table, (0, 1)).all():
         raise UserError(
             f"available: {shown(value)} is not a table of 0 and 1, rounds by clients; give bool [rounds, clients]"
         )

@@ -11,7 +11,7 @@ from fedjax_sel import callbacks, logs
 from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
-from fedjax_sel.core.parsing import one_line, shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
@@ -192,7 +192,6 @@ def _named(settings: Any, kind: tuple[type, ...]) -> dict[str, Any]:
         for name, one in settings.items():
             if not isinstance(name, str) or not isinstance(one, kind):
                 raise UserError(f"settings: {shown(name)}: {shown(one)} is not a configuration; map names to Configs")
-            one_line("settings", name)
         return dict(settings)
     presets = _several("settings", settings, (str,))
     for one in presets:

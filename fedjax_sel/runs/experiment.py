@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel import callbacks, devices, tasks
 from fedjax_sel.config import Config, RunConfig
-from fedjax_sel.core import files, machines, plugins
+from fedjax_sel.core import files, machines
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
@@ -199,7 +199,7 @@ def run_experiment(
     """
     started, experiment, watching = time.monotonic(), experiment_of(experiment_or_config), callbacks.check(watching)
     config = experiment.config
-    with plugins.contained(config.plugins()), own_errors():
+    with own_errors():
         start_jax(config)
         shown = progress and machines.is_first()
         done = None if config.run.out is None else finished(Path(config.run.out), experiment)

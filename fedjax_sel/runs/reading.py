@@ -13,7 +13,7 @@ import numpy as np
 
 from fedjax_sel import devices
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, PAIRS, Config, DataConfig, ModelConfig, PartitionConfig
-from fedjax_sel.core import files, jax_settings, plugins
+from fedjax_sel.core import files, jax_settings
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
@@ -192,8 +192,7 @@ def with_model(result: Result, experiment_or_config: Experiment | Config) -> Res
     if result.weights is None or result.model is not None:
         return result
     try:
-        with plugins.contained(result.config.plugins()):
-            model = pose(experiment_or_config).model
+        model = pose(experiment_or_config).model
     except UserError:
         return result
     return with_this_model(result, model)

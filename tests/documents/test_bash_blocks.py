@@ -95,8 +95,8 @@ def check(words: list[str]) -> None:
         known = known_flags("-m", "fedjax_sel", *command) | {"--help"}
         used = {word.split("=")[0] for word in words[1:] if word.startswith("--")}
         assert used <= known, f"{words[0]} does not know {', '.join(sorted(used - known))}"
-        if words[:2] == ["fedjax-sel", "train"] or words[0] == "fedjax-sel-train":
-            check_train(words[1 if words[0] == "fedjax-sel-train" else 2 :])
+        if words[:2] == ["fedjax-sel", "train"]:
+            check_train(words[2:])
     else:
         assert words[0] in OTHERS, f"{words[0]} is no program that a page should name without a test of it"
 
@@ -128,7 +128,7 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("python -m fedjax_sel.train --alpha 3", "--alpha 3.*: has no effect"),  # with shards
         ("fedjax-sel train --allgo random", "does not know --allgo"),
         ("fedjax-sel train --algo randm", "did you mean 'random'"),
-        ("fedjax-sel-train --preset nothing", "nothing"),
+        ("fedjax-sel train --preset nothing", "nothing"),
         ("python -m fedjax_sel compare --algos random --lst", "does not know --lst"),
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
         ("python benchmarks/shuffle.py --presets x", "does not know --presets"),

@@ -46,7 +46,7 @@ def test_a_run_on_them_learns():
 
 def test_they_stay_on_devices_however_large(monkeypatch):
     """Only images have a way from the host, for which `--host-images` stands."""
-    monkeypatch.setattr(layout.devices, "device_memory", lambda: 10)
+    monkeypatch.setattr(layout.memory, "device_memory", lambda: 10)
     assert not layout.images_stay_on_host(problem.pose(experiment()))
     assert layout.images_stay_on_host(problem.pose(fedjax_sel.preset("quickstart")))
 

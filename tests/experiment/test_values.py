@@ -419,7 +419,7 @@ def test_a_folder_that_is_no_path(field, value):
 
 
 @pytest.mark.parametrize("table", [
-    np.full((3, 5), 0.5), np.full((3, 5), np.nan), np.ones(5), np.ma.masked_equal(np.eye(3, 5), 1),
+    np.full((3, 5), 0.5), np.full((3, 5), np.nan), np.ones(5),
 ])  # fmt: skip
 def test_a_table_of_availability_that_is_none(table):
     with pytest.raises(UserError, match=r"available: .* is not a table of 0 and 1, rounds by clients") as caught:
@@ -576,11 +576,6 @@ def test_a_callback_that_is_a_class():
 def test_seeds_that_are_no_numbers(seeds):
     with pytest.raises(UserError, match=r"--seeds: .* is not a whole number"):
         of(seeds=seeds)
-
-
-def test_names_that_are_no_dict():
-    with pytest.raises(UserError, match=r"names: a value of type list is not a dict; give e\.g\."):
-        of(names=["net"])
 
 
 @pytest.mark.parametrize(

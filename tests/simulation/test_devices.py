@@ -29,7 +29,8 @@ def start(out, *more, cores=1, **environment):
     """The command in a process of its own with so many CPU devices."""
     code = (
         "import sys, jax; from fedjax_sel import devices; "
-        f"devices.num_cores = lambda: {cores}; from fedjax_sel import train; sys.exit(train.entry_point())"
+        f"devices.num_cores = lambda: {cores}; from fedjax_sel.cli import command_line, train; "
+        "sys.exit(command_line.guarded(train.main))"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code, *ARGUMENTS, "--out", str(out), *more],

@@ -56,13 +56,7 @@ def test_a_selector_is_refused(of_64_bits):
         ("jax_random_seed_offset", 3, "0"),
         ("jax_high_dynamic_range_gumbel", True, "False"),
         ("jax_transfer_guard", "disallow", '"allow"'),
-        ("jax_transfer_guard_host_to_device", "disallow_explicit", '"allow"'),
-        ("jax_error_checking_behavior_nan", "raise", '"ignore"'),
         ("jax_debug_key_reuse", True, "False"),
-        ("jax_scan3", True, "False"),
-        ("jax_no_tracing", True, "False"),
-        ("jax_no_execution", True, "False"),
-        ("eager_constant_folding", True, "False"),
         ("jax_debug_nans", True, "False"),
         ("jax_disable_jit", True, "False"),
     ],
@@ -76,7 +70,7 @@ def test_settings_that_stop_or_change_runs_are_rejected(name, refuses, usual):
         with pytest.raises(UserError, match=words):
             fedjax_sel.run(fedjax_sel.preset("quickstart").replace(rounds=1, algo="fl_dp3s"))
         expected = contextlib.nullcontext()
-        if name not in ("jax_debug_nans", "jax_disable_jit", "eager_constant_folding"):  # with which a Selector works
+        if name not in ("jax_debug_nans", "jax_disable_jit"):  # with which a Selector works
             expected = pytest.raises(UserError, match=words)
         with expected:
             fedjax_sel.Selector("random", 4, 2, 3, sizes=[1] * 4)

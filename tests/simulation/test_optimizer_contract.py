@@ -39,27 +39,27 @@ BROKEN = {
     "no report": ({"report": lambda *_: 5}, "`report` returned a .*; return Report"),
     "another memory": (
         {"report": lambda finished, memory: Report(finished.update, own=finished.update)},
-        "`report` returned own with another structure",
+        r"`report` returned own as .*, but `init_own` returned \(\); keep the structure",
     ),
     "a memory of another shape": (
         remembers(own=(jnp.float32(0), jnp.zeros(3))),
-        r"`report` returned own as float32 \[3\], but `init_own` returned float32 \[\]; keep dtype and shape",
+        r"`report` returned own as 'float32 \[3\]', but `init_own` returned 'float32 \[\]'; keep the structure",
     ),
     "a memory of another dtype": (
         remembers(own=({"steps": jnp.int32(0)}, {"steps": jnp.float32(0)})),
-        r"`report` returned own\['steps'\] as float32 \[\], but `init_own` returned int32 \[\]",
+        r"`report` returned own as {'steps': 'float32 \[\]'}, but `init_own` returned {'steps': 'int32 \[\]'}",
     ),
     "nothing for the server to remember": (
         remembers(shared=(jnp.zeros(3), ())),
-        "`report` returned contributed with another structure than `init_shared`; return the same structure",
+        r"`report` returned contributed as \(\), but `init_shared` returned 'float32 \[3\]'; keep the structure",
     ),
     "what the server does not remember": (
         remembers(shared=((), jnp.zeros(3))),
-        "`report` returned contributed with another structure than `init_shared`; return the same structure",
+        r"`report` returned contributed as 'float32 \[3\]', but `init_shared` returned \(\); keep the structure",
     ),
     "a memory of the server of another shape": (
         remembers(shared=(jnp.zeros(3), jnp.zeros(2))),
-        r"`report` returned contributed as float32 \[2\], but `init_shared` returned float32 \[3\]",
+        r"`report` returned contributed as 'float32 \[2\]', but `init_shared` returned 'float32 \[3\]'",
     ),
     "a memory of the server of whole numbers": (
         remembers(shared=(jnp.int32(0), jnp.int32(1))),
@@ -76,8 +76,6 @@ BROKEN = {
         {"init_own": lambda params: {name: jax.tree.map(jnp.zeros_like, leaf) for name, leaf in params.items()}},
         "`init_own of a scalar` cannot be traced: AttributeError",
     ),
-    "less than nothing sent": ({"vectors_up": -1}, "`vectors_up` is -1; give an integer of at least 0"),
-    "half a number sent": ({"floats_up": 0.5}, "`floats_up` is 0.5; give an integer of at least 0"),
 }
 
 

@@ -1,13 +1,11 @@
 """The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
 
 import functools
-import hashlib
 import io
 import itertools
 import json
 import os
 import threading
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,79 +19,16 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.selector import standing
-from fedjax_sel.selector.standing import Account, Ask, Bill, Hooks, Name, Size, Standing, Terms
+from fedjax_sel.selector.standing import Account, Ask, Hooks, Name, SelectorBill, Size, Standing, Terms
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Outcome, Selection, Strategy
 
-# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle.
-
-ABOUT = "about"  # entry with the JSON
-DIGEST = "sha256"  # entry with the digest of all other entries
+ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are arrays
 
 
-def write(path: Path, about: dict[str, Any], tree: Any) -> None:
-    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
-    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
-    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    entries = {name: _entry(array) for name, array in arrays.items()}
-    entries[DIGEST] = _entry(np.frombuffer(_digest(entries), np.uint8))
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, entry in entries.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
-    try:
-        files.write(path, content.getvalue(), sync=True)
-    except OSError as error:
-        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
-
-
-def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(files.read_bytes(path))) as archive:
-            # `write` stores entries uncompressed; this check rejects decompression bombs.
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("an entry is compressed")
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-        if _array(entries.pop(DIGEST)).tobytes() != _digest(entries):
-            raise ValueError("the digest does not match")
-        about = files.parse_json(_array(entries[ABOUT]).tobytes().decode())
-        if not isinstance(about, dict):
-            raise ValueError("its description is not a JSON object")
-        return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
-    except OSError as error:
-        raise UserError(
-            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
-        ) from error
-    except Exception as error:  # the parsers raise many exception types on damaged bytes
-        raise broken_file(path) from error
-
-
-def broken_file(path: Path) -> UserError:
-    """Return the error for a truncated, modified or foreign file."""
-    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
-
-
-def _digest(entries: dict[str, bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for name in sorted(entries):
-        digest.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
-    return digest.digest()
-
-
-def _entry(array: np.ndarray) -> bytes:
-    content = io.BytesIO()
-    np.lib.format.write_array(content, array, allow_pickle=False)
-    return content.getvalue()
-
-
-def _array(entry: bytes) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
-
-
-def filled(like: Any, leaves: list[np.ndarray]) -> Any:
+def _filled(like: Any, leaves: Sequence[np.ndarray]) -> Any:
     """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
     if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
@@ -106,7 +41,7 @@ def filled(like: Any, leaves: list[np.ndarray]) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Any) -> np.ndarray:
@@ -489,30 +424,44 @@ class Selector:
             silent=np.zeros_like(now.silent),
         )
 
-    def bill(self) -> Bill:
+    def bill(self) -> SelectorBill:
         """Return the communication so far, per round and in total, at the catalogue's prices."""
         return self._now.account.bill()
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the state to a file, from which `load` resumes exactly."""
-        now = self._now
-        write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
+        path, content = Path(path), io.BytesIO()
+        about = {"selector": self._terms.identity(), "standing": self._now.words()}
+        leaves = enumerate(jax.tree.leaves(self._now.arrays()))
+        entries: dict[str, Any] = {f"leaf_{place}": _plain(leaf) for place, leaf in leaves}
+        entries[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez(content, **entries)
+        try:
+            files.write(path, content.getvalue(), sync=True)
+        except OSError as error:
+            raise UserError(
+                f"save: {path} cannot be written ({error.strerror or error}); choose another path"
+            ) from error
 
     @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
-        path = Path(path)
-        about, leaves = read(path)
-        own = self._terms.identity()
+        path, own = Path(path), self._terms.identity()
         try:
-            saved: dict[str, Any] = about["selector"]
+            entries = files.read_arrays(path)
+            about = json.loads(entries.pop(ABOUT).tobytes())
+            saved = about["selector"]
             if saved == own:
-                arrays = filled(self._now.arrays(), leaves)
-                self._now = standing.restored(self._terms, about["standing"], arrays)
+                arrays = _filled(self._now.arrays(), list(entries.values()))
+                self._now = standing.restored(about["standing"], arrays)
                 return
-            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise broken_file(path) from error
+        except OSError as error:
+            raise UserError(
+                f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+            ) from error
+        except (KeyError, ValueError) as error:
+            raise UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote") from error
+        other = [name for name in own if saved.get(name) != own[name]]
         raise UserError(
             f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
         )

@@ -2,11 +2,10 @@
 
 import hashlib
 import itertools
-import json
 import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -184,13 +183,12 @@ def answer_metrics(evaluations: Any, read: Any) -> ServerMetrics:
     """Return the evaluations before and after the round, with zeros for the fields that are False in `read`."""
     wanted = sorted({name for part in read for name, is_read in part._asdict().items() if is_read})
     advice = f"pass (before, after), each with {' and '.join(wanted)}"
-    if not isinstance(evaluations, tuple | list) or len(evaluations) != 2:
-        raise UserError(f"metrics: {shown(evaluations)} is not a pair; {advice}")
+    is_pair = isinstance(evaluations, tuple | list) and len(evaluations) == 2
+    if not is_pair or not all(isinstance(part, Evaluation | Mapping) for part in evaluations):
+        raise UserError(f"metrics: {shown(evaluations)} is not a pair of evaluations; {advice}")
     parts = []
     for when, part, needed in zip(("before", "after"), evaluations, read):
         fields = part._asdict() if isinstance(part, Evaluation) else part
-        if not isinstance(fields, Mapping):
-            raise UserError(f"metrics: {shown(part)} is neither an Evaluation nor a mapping; {advice}")
         values = {}
         for name, is_read in needed._asdict().items():
             if is_read and name not in fields:
@@ -205,8 +203,6 @@ def answer_metrics(evaluations: Any, read: Any) -> ServerMetrics:
 def _answer_array(what: str, rows: Any) -> np.ndarray:
     if isinstance(rows, Iterable) and not hasattr(rows, "__array__") and not isinstance(rows, Mapping | str | bytes):
         rows = list(rows)
-    if np.ma.is_masked(rows) or (isinstance(rows, list | tuple) and any(map(np.ma.is_masked, rows))):
-        raise UserError(f"{what}: a number is masked; leave out unknown values, or fill them in")
     try:
         return np.asarray(rows)
     except (ValueError, TypeError) as error:
@@ -366,7 +362,6 @@ class Terms(NamedTuple):
     """Configuration of a federation and its strategy."""
 
     strategy: Strategy
-    parameters: dict[str, str]  # hyperparameters as text; their digest if the strategy was passed as a `Strategy`
     size: Size
     counts: Counts  # 1 for lengths that the strategy does not read
     clients: Clients
@@ -383,24 +378,20 @@ class Terms(NamedTuple):
 
     def identity(self) -> dict[str, Any]:
         """Return the configuration that a saved file must match, as JSON."""
-
-        def digest(*parts: bytes) -> str:
-            return hashlib.sha256(b"\0".join(parts)).hexdigest()
-
-        plain = (name.item() if isinstance(name, np.generic) else name for name in self.clients.names)
-        names = (repr(name).encode() for name in plain)
-        requests = [repr(request).encode() for request in self.strategy.requests]
+        long = {
+            "its requests": self.strategy.requests,
+            "sizes": (self.sizes.tolist(), self.all_sizes.tolist()),
+            "clients": [name.item() if isinstance(name, np.generic) else name for name in self.clients.names],
+            "params": self.model,
+        }
         return {
             "strategy": self.strategy.name,
-            "its parameters": digest(repr(sorted(self.parameters.items())).encode()),
-            "its requests": digest(*requests),
+            "its parameters": plugins.parameter_digest(self.strategy),
             **self.size._asdict(),
             **self.counts._asdict(),
-            "sizes": digest(self.sizes.tobytes(), self.all_sizes.tobytes()),
             "seed": self.seed,
-            "clients": digest(*names),
-            **({} if self.model == ModelShapes(None, None) else {"params": digest(repr(self.model).encode())}),
-            **({"has_clock": True} if self.has_clock else {}),
+            **{name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in long.items()},
+            "has_clock": self.has_clock,
         }
 
 
@@ -432,7 +423,7 @@ def make_terms(
     all_clients = Clients(names)
     train_sizes = example_counts("sizes", sizes, all_clients)
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
-    made, parameters = _build_strategy(strategy)
+    made = _build_strategy(strategy)
     checks.requests(made)
     if not has_clock and made.needs_clock:
         raise UserError(f"has_clock: strategy {made.name!r} requests durations; measure them and pass has_clock=True")
@@ -453,7 +444,7 @@ def make_terms(
         if value is not None:
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, parameters, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
+    return Terms(made, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
 
 
 def _model(params: Any, output_layer: Any) -> ModelShapes:
@@ -482,26 +473,13 @@ def _model(params: Any, output_layer: Any) -> ModelShapes:
     return ModelShapes(shapes, layer)
 
 
-def _build_strategy(strategy: str | Strategy) -> tuple[Strategy, dict[str, str]]:
+def _build_strategy(strategy: str | Strategy) -> Strategy:
     if isinstance(strategy, Strategy):
-        return strategy, {"value": plugins.parameter_digest(strategy)}
+        return strategy
     if not isinstance(strategy, str):
         raise UserError(f"strategy: {shown(strategy)} is neither a name nor a Strategy; pass a name such as 'pow_d'")
     name, parameters = parsing.name_and_parameters("strategy", strategy, 'e.g. "pow_d[num_candidates=8]"')
-    made = strategies.make(name, **parameters)
-    defaults = {key: parameter.default for key, parameter in strategies.parameters(name).items()}
-    return made, {key: _canonical_text(value) for key, value in {**defaults, **parameters}.items()}
-
-
-def _canonical_text(value: Any) -> str:
-    """Return a hyperparameter as text, the same for `0.10`, "0.1" and 0.1, and in every process."""
-    if not isinstance(value, str | int | float | None):
-        return type(value).__name__  # the repr of a plug-in's object can contain its memory address
-    text = str(value).lower()
-    try:
-        return repr(float(text))
-    except ValueError:
-        return text
+    return strategies.make(name, **parameters)
 
 
 def _check_integer(name: str, value: Any, least: int) -> None:
@@ -521,7 +499,7 @@ class Spent(NamedTuple):
     floats_up: int = 0  # answers, and losses sent with updates
 
 
-class Bill(NamedTuple):
+class SelectorBill(NamedTuple):
     """Communication of a Selector so far."""
 
     rounds: tuple[Spent, ...]  # one entry per round, with the current one
@@ -562,11 +540,11 @@ class Account(NamedTuple):
         spent = Spent(down, up + clients, floats + losses * clients)
         return Account((*self.past, spent), np.zeros_like(self.received))
 
-    def bill(self) -> Bill:
+    def bill(self) -> SelectorBill:
         """Return the bill of all rounds so far."""
         current = self.current()
         rounds = self.past if current == Spent() else (*self.past, current)
-        return Bill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())
+        return SelectorBill(rounds, Spent(*(sum(column) for column in zip(*rounds))) if rounds else Spent())
 
 
 Phase = Literal["start", "all", "candidates", "cohort"]
@@ -603,57 +581,34 @@ class Standing(NamedTuple):
         return {
             "phase": self.phase,
             "round": self.round,
-            "told": list(self.answered),
-            "there": _listed(self.reachable),
+            "answered": self.answered,
+            "reachable": _listed(self.reachable),
             "candidates": _listed(self.candidates),
             "selection": None if selection is None else {k: _listed(leaf) for k, leaf in selection._asdict().items()},
-            "past": [list(spent) for spent in self.account.past],
-            "beside": list(self.account.beside),
+            "past": self.account.past,
+            "beside": self.account.beside,
         }
 
 
-def restored(terms: Terms, words: dict[str, Any], arrays: Any) -> Standing:
-    """Return the state from the values of `words` and `arrays`; raise an error if `words` did not return them."""
+def restored(words: dict[str, Any], arrays: Any) -> Standing:
+    """Return the state from the values of `words` and `arrays`."""
     state, info, received, silent = arrays
     selection = words["selection"]
     if selection is not None:
         dtypes = {"ids": np.int32, "weights": np.float32, "mask": bool}
         selection = Selection(**{name: _array(selection[name], dtype) for name, dtype in dtypes.items()})  # pyright: ignore
-    now = Standing(
+    return Standing(
         phase=words["phase"],
         round=words["round"],
         state=state,
         info=info,
         account=Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"])),
-        reachable=_array(words["there"], bool),
+        reachable=_array(words["reachable"], bool),
         silent=silent,
-        answered=tuple(words["told"]),
+        answered=tuple(words["answered"]),
         candidates=_array(words["candidates"], np.int32),
         selection=selection,
     )
-    n, _, rounds = terms.size
-    counts = [now.round, *itertools.chain(*now.account.past, now.account.beside)]
-    fits = [
-        json.dumps(now.words(), sort_keys=True) == json.dumps(words, sort_keys=True),  # 1 is neither 1.0 nor true
-        len({*now.answered}) == len(now.answered),
-        selection is None or selection.weights is None or selection.weights.shape == selection.ids.shape,
-        now.phase in get_args(Phase),
-        all(type(count) is int and count >= 0 for count in counts),
-        len(now.account.past) == now.round <= rounds,
-        {*now.answered} <= {request.kind for request in terms.strategy.requests},
-        now.reachable is None or now.reachable.shape == (n,),
-        now.candidates is None or _are_clients(now.candidates, n),
-        (selection is None) == (now.phase != "cohort"),
-        selection is None or selection.ids.shape == selection.mask.shape == (terms.num_places,),
-        selection is None or _are_clients(selection.ids[selection.mask], n),
-    ]
-    if not all(fits):
-        raise ValueError("no Selector saves this standing")
-    return now
-
-
-def _are_clients(ids: Any, num_clients: int) -> bool:
-    return ids.ndim == 1 and len(np.unique(ids)) == len(ids) and bool(((ids >= 0) & (ids < num_clients)).all())
 
 
 def _listed(array: Any) -> list | None:

@@ -1,9 +1,11 @@
 """A Flower strategy whose cohorts a Selector chooses, with its folder of client IDs, queries, probes, and reports."""
 
+import contextlib
+import io
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +25,6 @@ from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector import Ask, Selector, standing
-from fedjax_sel.selector import selector as storage
 from fedjax_sel.selector.standing import Size
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
@@ -34,12 +35,14 @@ CLIENTS, SELECTOR = "clients.json", "selector.npz"
 ON_AVERAGE = ("delta", "kvib", "ocs", "osmd")  # strategies whose aggregation weights sum to one only on average
 
 
-def make(folder: Path) -> None:
-    """Create the folder if it is missing, or raise UserError."""
+@contextlib.contextmanager
+def _naming(path: Path, verb: str) -> Iterator[None]:
+    """Raise UserError if a path cannot be created, read or written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"folder: {folder} cannot be created ({error.strerror}); choose another folder") from error
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"folder: {path} cannot be {verb} ({reason}); restore it, or choose another folder") from error
 
 
 def load_clients(folder: Path) -> dict[str, Sizes] | None:
@@ -47,28 +50,23 @@ def load_clients(folder: Path) -> dict[str, Sizes] | None:
     path = folder / CLIENTS
     if not path.exists():
         return None
-    try:
-        listed = files.parse_json(files.read_text(path))
-        return {str(name): Sizes(int(train), int(all)) for name, (train, all) in listed.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
+    with _naming(path, "read"):
+        return {name: Sizes(*sizes) for name, sizes in files.read_json(path).items()}
 
 
-def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
-    """Save the clients, and create the folder if it is missing."""
-    path = folder / CLIENTS
-    listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
-    make(folder)
-    try:
-        files.write(path, listed.encode())
-    except OSError as error:
-        raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
+def save_clients(folder: Path, clients: Mapping[str, Sizes]) -> None:
+    """Save the clients and their numbers of examples."""
+    with _naming(folder / CLIENTS, "written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(folder / CLIENTS, (json.dumps(clients, indent=1) + "\n").encode(), sync=True)
 
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
     """Save the federation's state between two rounds."""
-    current = _weights(folder, selector.round)
-    storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
+    current, content = _weights(folder, selector.round), io.BytesIO()
+    np.savez(content, **weights)  # pyright: ignore[reportArgumentType]
+    with _naming(current, "written"):
+        files.write(current, content.getvalue(), sync=True)
     selector.save(folder / SELECTOR)
     for other in folder.glob("weights-*.npz"):
         if other != current:
@@ -81,11 +79,8 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
         return None
     selector.load(folder / SELECTOR)
     path = _weights(folder, selector.round)
-    about, leaves = storage.read(path)
-    try:
-        return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        raise storage.broken_file(path) from error
+    with _naming(path, "read"):
+        return files.read_arrays(path)
 
 
 def _weights(folder: Path, round: int) -> Path:
@@ -362,7 +357,8 @@ class SelectorStrategy(Strategy):
             )
         with FolderLock("folder") as lock:
             if self._folder is not None:
-                make(self._folder)
+                with _naming(self._folder, "created"):
+                    self._folder.mkdir(parents=True, exist_ok=True)
                 lock.take(self._folder)  # lock before any read: another server may still write to the folder
             arrays = self._restore(grid, initial_arrays)
             self.cohorts = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import tempfile
@@ -18,7 +17,6 @@ from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
-_FORMAT = 1
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 _CLIENTS = "client_ids"  # stored only for data sets with natural clients
@@ -83,11 +81,10 @@ def write(copy: Path, dataset: Dataset) -> None:
         for array in _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS):
             np.save(temporary / f"{array}.npy", getattr(dataset, array), allow_pickle=False)
         manifest = {
-            "format": _FORMAT, "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,
+            "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,
             "mean": dataset.mean, "std": dataset.std,
             "files": {path.name: _describe(path) for path in temporary.iterdir()},
         }  # fmt: skip
-        manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         try:
             temporary.rename(copy)
@@ -100,8 +97,6 @@ def _read(copy: Path) -> Dataset:
     """Read a copy, with read-only memory-mapped images; DamagedCopyError if the digest of a file differs."""
     try:
         manifest = files.read_json(copy / _MANIFEST)
-        if manifest["format"] != _FORMAT or manifest.pop("digest") != _manifest_digest(manifest):
-            raise DamagedCopyError(f"{copy / _MANIFEST} was changed")
         arrays = {}
         for name, expected in manifest["files"].items():
             if _describe(copy / name) != expected:
@@ -113,10 +108,6 @@ def _read(copy: Path) -> Dataset:
         return Dataset(**about, **arrays, mean=mean, std=std)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
         raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
-
-
-def _manifest_digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedjax_sel.core.parsing import did_you_mean, one_of, shown
 from fedjax_sel.data import cache, download, leaf, tfds
-from fedjax_sel.data.dataset import Dataset, of_splits
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
@@ -39,7 +39,7 @@ def digits() -> Dataset:
     for label in range(10):
         is_test[np.flatnonzero(labels == label)[_DIGITS_TEST_EVERY - 1 :: _DIGITS_TEST_EVERY]] = True
     train, test = ((images[rows], labels[rows]) for rows in (~is_test, is_test))
-    return of_splits("digits", train, test, num_classes=10, source="scikit-learn")
+    return Dataset.build("digits", train, test, num_classes=10, source="scikit-learn")
 
 
 def synthetic(options: str = "") -> Dataset:
@@ -67,7 +67,7 @@ def synthetic(options: str = "") -> Dataset:
     train = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
     test = _blobs(np.random.default_rng(streams[2]), means, test_size)
     about = {"num_classes": chosen["num_classes"], "source": "synthetic Gaussian blobs", "client_ids": client_ids}
-    return of_splits("synthetic" + (f":{options}" if options else ""), train, test, **about)
+    return Dataset.build("synthetic" + (f":{options}" if options else ""), train, test, **about)
 
 
 def _blobs(

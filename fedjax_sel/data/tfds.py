@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel.core import files, parsing
 from fedjax_sel.data import download, examples
-from fedjax_sel.data.dataset import Dataset, of_splits
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -148,7 +148,7 @@ def read(folder: Path, name: str) -> Dataset:
     if jpeg:
         exact = name.split("/")[0] in _PUBLISHED_EXACTLY
         source += ", lossy JPEG copy, not the official pixels" if exact else ", lossy JPEG records"
-    return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
+    return Dataset.build(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
 def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:

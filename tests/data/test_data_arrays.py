@@ -400,8 +400,8 @@ def test_a_bad_partition_by_hand_is_one_sentence(indices, words):
 def test_what_a_plug_in_builds_has_no_label_beyond_its_classes():
     """The counts of one client's labels would go on in the next one's."""
     labels = LABELS.astype(np.int32)
-    parts = {"train_labels": labels[:12], "test_images": PIXELS[12:], "test_labels": labels[12:], "source": "here"}
-    assert Dataset.build("own", PIXELS[:12], num_classes=4, **parts).num_classes == 4
-    for wrong in ({"num_classes": 3}, {"num_classes": 4, "test_labels": labels[12:] + 1}):
+    train, test = (PIXELS[:12], labels[:12]), (PIXELS[12:], labels[12:])
+    assert Dataset.build("own", train, test, num_classes=4, source="here").num_classes == 4
+    for num_classes, shift in ((3, 0), (4, 1)):
         with pytest.raises(UserError, match=r"targets: label .* is not in 0 to"):
-            Dataset.build("own", PIXELS[:12], **(parts | wrong))
+            Dataset.build("own", train, (test[0], test[1] + shift), num_classes=num_classes, source="here")

@@ -13,7 +13,7 @@ from fedjax_sel import models, papers, strategies
 from fedjax_sel.cli.command_line import as_typed
 from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core.plugins import Parameter, Registry
-from fedjax_sel.data import partition
+from fedjax_sel.data import schemes
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.strategies import facts
@@ -209,8 +209,7 @@ def _partitions() -> dict[str, Item]:
     fields = dataclasses.fields(PartitionConfig)
     hints = typing.get_type_hints(PartitionConfig)
     found = {}
-    for name in partition.SCHEMES:
-        scheme = partition._SCHEMES[name]
+    for name, scheme in schemes.TABLE.items():
         word = re.compile(rf"(?<![\w-]){name}(?![\w-])")
         parameters = {}
         for field in fields:

@@ -183,18 +183,11 @@ def _official(name: str, parent: Path, searched: Path) -> Dataset:
 
 
 def _from_prepared(name: str, prepared: Path) -> Dataset:
-    try:
-        fingerprint = tfds.fingerprint(prepared)
-    except OSError as problem:
-        raise UserError(f"{prepared} cannot be read ({problem}): check its permissions") from problem
-    return cache.fetch(cache.root(), name, fingerprint, lambda: tfds.read(prepared, name))
+    return cache.fetch(cache.root(), name, tfds.fingerprint(prepared), lambda: tfds.read(prepared, name))
 
 
 def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
-    try:
-        folder = Path(path).expanduser()
-    except RuntimeError as problem:
-        raise UserError(f"{what} {path}: there is no such home folder: give the absolute path") from problem
+    folder = Path(os.path.expanduser(path))
     if not os.path.isdir(folder):  # not Path.is_dir, which raises if a parent folder is not accessible
         problem = "is not a folder" if os.path.exists(folder) else "does not exist, or is not accessible"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")

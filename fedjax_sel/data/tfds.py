@@ -232,18 +232,15 @@ def _import_tfds() -> Any:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            import PIL.Image
+            import PIL.Image  # noqa: F401
             import tensorflow_datasets as tfds
-            from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
-            from tensorflow_datasets.core.decode import DeserializeMethod
-            from tensorflow_datasets.proto import tf_example_pb2
+            from array_record.python import array_record_module  # noqa: F401 # pyright: ignore
 
-            # Trigger the packages' lazy imports here, so that later errors are due to the folder.
-            _ = PIL.Image.open, DeserializeMethod, tf_example_pb2, array_record_module.ArrayRecordReader
+            # Trigger the lazy imports here, so that later errors are due to the folder.
             _ = tfds.builder_from_directory, tfds.features.Image
+            return tfds
         except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
-    return tfds
 
 
 @contextlib.contextmanager

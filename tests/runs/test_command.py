@@ -128,7 +128,7 @@ BAD = [
     (["--out", "thesis"], ["thesis", "has no readable run"]),
     (["--out", ""], ["--out", "empty"]),
     (["--data-dir", "", "--dataset", "mnist"], ["--data-dir", "empty"]),
-    (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "no such home folder"]),
+    (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "does not exist"]),
     (["--learning-rate", "1e-320"], ["--learning-rate", "0 in float32"]),
     (["--weight-decay", "1e-40"], ["--weight-decay", "0 in float32"]),
     (["--momentum", "0.99999999999"], ["--momentum", "1 in float32"]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -159,15 +158,9 @@ def _from_usual_places(name: str) -> Dataset:
     home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
     variable = os.environ.get("TFDS_DATA_DIR")
     searched = _existing_folder(variable, "TFDS_DATA_DIR") if variable else home
-    if variable and (prepared := tfds.find(searched, name)):
-        return _from_prepared(name, prepared)
-    try:
-        if prepared := tfds.find(home, name):
+    for folder in dict.fromkeys((searched, home)):
+        if prepared := tfds.find(folder, name):
             return _from_prepared(name, prepared)
-    except (UserError, OSError) as problem:  # the user did not name this folder, so try the other source
-        if name not in download.OFFICIAL:
-            raise
-        warnings.warn(f"{home} is skipped: {problem}", stacklevel=2)
     return _official(name, cache.root(), searched)
 
 

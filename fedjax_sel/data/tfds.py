@@ -205,11 +205,6 @@ def _decode(
         raise
     except Exception as problem:
         raise _damaged(folder, problem) from problem
-    if labels.min() < 0 or labels.max() >= keys.num_classes:
-        raise UserError(
-            f"the {split!r} split of {folder} has labels from {labels.min()} to {labels.max()}, outside 0 to "
-            f"{keys.num_classes - 1}: use a labeled data set"
-        )
     return images, labels, jpeg
 
 
@@ -235,6 +230,7 @@ def _import_tfds() -> Any:
             import PIL.Image  # noqa: F401
             import tensorflow_datasets as tfds
             from array_record.python import array_record_module  # noqa: F401 # pyright: ignore
+            from tensorflow_datasets.core.decode import DeserializeMethod  # noqa: F401
 
             # Trigger the lazy imports here, so that later errors are due to the folder.
             _ = tfds.builder_from_directory, tfds.features.Image

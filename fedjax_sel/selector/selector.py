@@ -2,7 +2,6 @@
 
 import functools
 import io
-import itertools
 import json
 import os
 import threading
@@ -15,15 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.selector import standing
-from fedjax_sel.selector.standing import Account, Ask, Hooks, Name, SelectorBill, Size, Standing, Terms
+from fedjax_sel.selector.answers import Name, answer_rows
+from fedjax_sel.selector.hooks import Hooks
+from fedjax_sel.selector.reports import LOSSES, outcome_fields, required_arguments
+from fedjax_sel.selector.standing import Account, Ask, SelectorBill, Standing
+from fedjax_sel.selector.terms import Size, make_terms
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.contract import Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Strategy
 
 ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are arrays
 
@@ -46,88 +48,6 @@ def _is_key(leaf: Any) -> bool:
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-LOSSES = ("losses_before", "losses_after")
-
-
-def required_arguments(reads: Outcome) -> tuple[str, ...]:
-    """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
-    needed = reads._asdict() | {"metrics": any(jax.tree.leaves(reads.metrics))}
-    names = ("updates", *LOSSES, "step", "seconds", "metrics", "subset_loss")
-    return tuple(name for name in names if needed[name])
-
-
-def arrange(
-    terms: Terms,
-    reads: Outcome,
-    round: int,
-    selection: Selection,
-    reported: Iterable[Name] | None,
-    broken: Iterable[Name],
-    values: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the fields of the Outcome, [K, ...]: `reported`, `finite`, and the ones that are True in `reads`.
-
-    `reads` is an Outcome of Booleans. `values` are the other arguments of `Selector.update` by name; None for a missing
-    one.
-    """
-    cohort = terms.clients.named(selection.ids[selection.mask])
-    places = terms.clients.places("update: reported", cohort if reported is None else reported)
-    who = terms.clients.named(places)
-    wrong = terms.clients.mask("update: broken", broken)
-    chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
-    for place in (*places, *np.flatnonzero(wrong)):
-        if int(place) not in chosen:
-            name = terms.clients.names[place]
-            raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
-    if not set(np.flatnonzero(wrong)) <= set(places):
-        raise UserError("update: broken names a client that is not in `reported`; leave it out")
-    required = required_arguments(reads)
-    for name in required:
-        if values[name] is None:
-            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
-    seats = np.array([chosen[int(place)] for place in places], int)
-
-    def in_places(rows: np.ndarray) -> np.ndarray:
-        table = np.zeros((terms.num_places, *rows.shape[1:]), rows.dtype)
-        table[seats] = rows
-        return table
-
-    fields: dict[str, Any] = {"reported": in_places(np.ones((len(who),), bool)), "finite": in_places(~wrong[places])}
-    for name in (name for name in LOSSES if getattr(reads, name)):
-        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who, standing.FINITE_LOSSES)
-        fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
-    if reads.path_lengths and values["path_lengths"] is not None:
-        rows = standing.answer_rows("update: path_lengths", values["path_lengths"], (len(who),), who)
-        if not (rows > 0).all():
-            raise UserError(
-                "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
-            )
-        fields["path_lengths"] = in_places(rows)
-    if reads.seconds:
-        rows = standing.answer_rows("update: seconds", values["seconds"], (len(who),), who)
-        fields["seconds"] = in_places(standing.nonnegative("update: seconds", rows, who))
-    if reads.updates:
-        rows = standing.answer_tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
-        fields["updates"] = jax.tree.map(in_places, rows)
-    if reads.step:
-        fields["step"] = standing.answer_tree("update: step", values["step"], terms.counts.num_params, None)
-    forms = {} if terms.model.params is None else {"params": _form(terms.model.params, 0)}
-    forms |= {name: _form(fields[name], axes) for name, axes in (("updates", 1), ("step", 0)) if name in fields}
-    for (one, form), (other, own) in itertools.pairwise(forms.items()):
-        if own != form:
-            raise UserError(f"update: {other} does not have the same arrays as {one}; pass the same pytree")
-    if reads.metrics is not None:
-        given = values["metrics"] if "metrics" in required else ({}, {})
-        fields["metrics"] = standing.answer_metrics(given, reads.metrics)
-    return fields
-
-
-def _form(tree: Any, axes: int) -> Any:
-    """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [leaf.shape[axes:] for leaf in leaves]
 
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -193,7 +113,7 @@ class Selector:
         Raises:
             UserError: an argument is invalid, or the strategy breaks its contract.
         """
-        self._terms = standing.make_terms(
+        self._terms = make_terms(
             strategy,
             Size(num_clients, num_selected, num_rounds),
             sizes=sizes,
@@ -405,12 +325,12 @@ class Selector:
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
         values |= {"path_lengths": path_lengths, "seconds": seconds, "metrics": metrics, "subset_loss": subset_loss}
-        fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+        fields = outcome_fields(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
             names = self._clients.named(selection.ids[members & fields["reported"] & fields["finite"]])
-            loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
+            loss = answer_rows("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
         state, info = self._hooks.learn(now.state, now.info, now.round, now.available(), selection, fields, loss_of)

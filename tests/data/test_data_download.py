@@ -139,10 +139,10 @@ def test_a_damaged_copy_is_named_where_it_cannot_be_made_again(server, isolated)
         data.load("mnist")
 
 
-def test_a_home_folder_that_cannot_be_read_gives_way(server, tmp_path):
+def test_a_half_prepared_home_folder_is_one_sentence(server, tmp_path):
     (tmp_path / "home/tensorflow_datasets/mnist/3.0.1").mkdir(parents=True)
-    with pytest.warns(UserWarning, match="tensorflow_datasets is skipped: .* was not fully prepared"):
-        check(data.load("mnist"))
+    with pytest.raises(UserError, match=r"was not fully prepared: delete it and prepare again"):
+        data.load("mnist")
 
 
 def test_files_put_there_by_hand_are_enough(server, isolated):

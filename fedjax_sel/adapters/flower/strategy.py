@@ -24,8 +24,8 @@ from fedjax_sel.adapters.rounds import Arrays, ReceivedReport
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector, standing
-from fedjax_sel.selector.standing import Size
+from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.selector.terms import Size, make_terms
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
 # A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
@@ -272,7 +272,7 @@ class SelectorStrategy(Strategy):
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
-        made = standing.make_terms(
+        made = make_terms(
             strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None, has_clock=has_clock
         )
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:

@@ -10,7 +10,7 @@ from nvflare.app_common.workflows.model_controller import ModelController
 
 import fedjax_sel
 from fedjax_sel.adapters import rounds
-from fedjax_sel.adapters.rounds import Reported
+from fedjax_sel.adapters.rounds import ReceivedReport
 
 
 class SelectingController(ModelController):
@@ -40,7 +40,7 @@ class SelectingController(ModelController):
             self.cohorts.append(cohort)
             replies = self.send("train", cohort, model, {"wanted": [due.kind for due in self.selector.asks()]})
             reports = {
-                site: Reported(
+                site: ReceivedReport(
                     {name: reply.params[name] - model.params[name] for name in model.params},
                     reply.meta.get("facts", {}),
                 )

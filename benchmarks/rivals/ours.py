@@ -167,7 +167,7 @@ def pfl_cnn(problem: Any) -> Any:
             return Output(Dense(10)(x), first)
 
     model = problem.model
-    return models.of_module("pfl_cnn", PflCNN(), (32, 32, 3), model.cpu_block, model.cpu_micro_batch)
+    return models.from_module("pfl_cnn", PflCNN(), (32, 32, 3), model.cpu_block, model.cpu_micro_batch)
 
 
 def test(model: Any, params: Any, work: work_.Work) -> tuple[list[float], list[float]]:

@@ -9,7 +9,7 @@ import setting as settings
 from setting import Examples, Setting
 
 from fedjax_sel.adapters.jax_client import arrays_of, params_of
-from fedjax_sel.adapters.rounds import Order, Question, Report
+from fedjax_sel.adapters.rounds import Order, Question, TrainingReport
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import keys, queries, run
 from fedjax_sel.simulation.client_table import Kept
@@ -74,7 +74,7 @@ class Simulated:
         given = received(self.setting, question.weights or initial(self.setting))
         return answering(self.setting, request)(given, prepared.federation, self.number, *client_keys, round)
 
-    def train(self, order: Order) -> Report:
+    def train(self, order: Order) -> TrainingReport:
         """Train for the round or for a probe."""
         prepared, given, round = program(self.setting), received(self.setting, order.weights), jnp.int32(order.round)
         key = keys.client_key(prepared.streams.training[0], round, self.number)
@@ -82,7 +82,7 @@ class Simulated:
             key = jax.random.fold_in(keys.probe_key(prepared.streams.facts[0], round, order.probe), self.number)
         update = fitting(self.setting)(given, prepared.federation, self.number, key, round)
         trained = jax.tree.map(lambda before, change: before + change, given.trained, update.trained)
-        return Report(arrays_of(trained), self.num_examples)
+        return TrainingReport(arrays_of(trained), self.num_examples)
 
 
 def received(setting: Setting, weights: dict[str, np.ndarray]) -> Weights:

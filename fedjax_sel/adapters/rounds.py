@@ -58,7 +58,7 @@ class Order(NamedTuple):
     losses: tuple[str, ...] = ()
 
 
-class Report(NamedTuple):
+class TrainingReport(NamedTuple):
     """A client's report after training.
 
     Attributes:
@@ -97,7 +97,7 @@ class Client(Protocol):
         """Return a fact as real numbers, in the shape of its kind."""
         ...
 
-    def train(self, order: Order) -> Report:
+    def train(self, order: Order) -> TrainingReport:
         """Train from the received model on the client's own examples."""
         ...
 
@@ -179,7 +179,7 @@ class DataClient(ABC):
             return self.gradient_of(weights, *everything)
         raise UserError(f"client {self.name!r} does not support {question.kind!r}; override `answer`")
 
-    def train(self, order: Order) -> Report:
+    def train(self, order: Order) -> TrainingReport:
         """Train, and return the report with the requested facts and losses."""
         weights, passes = self.fitted(order.weights, order.config)
         facts: dict[str, Any] = {}
@@ -192,7 +192,7 @@ class DataClient(ABC):
             "losses_before": lambda: self._loss(order.weights, {}, order.round),
             "losses_after": lambda: self._loss(weights, {}, order.round),
         }
-        return Report(weights, self.num_examples, facts, {name: losses[name]() for name in order.losses})
+        return TrainingReport(weights, self.num_examples, facts, {name: losses[name]() for name in order.losses})
 
     def _part(self, on: str) -> tuple[Any, Any]:
         own = (self.inputs, self.targets)
@@ -234,8 +234,8 @@ AskClients = Callable[[Ask, tuple[Name, ...]], Mapping[Name, Any]]
 _log = logging.getLogger(__name__)
 
 
-class Reported(NamedTuple):
-    """Report of one cohort client after its training.
+class ReceivedReport(NamedTuple):
+    """TrainingReport of one cohort client after its training.
 
     Attributes:
         update: model update w_k - w, arrays by name.
@@ -255,7 +255,7 @@ class Reported(NamedTuple):
     def finite(self) -> bool:
         """Whether all numbers of the client's model are finite."""
         arrays = (*self.update.values(), *self.carried.values())
-        return all(np.isfinite(array).all() and not np.ma.is_masked(array) for array in arrays)
+        return all(np.isfinite(array).all() for array in arrays)
 
 
 def choose(
@@ -298,7 +298,7 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
         if name not in answers:
             continue
         try:
-            row = None if np.ma.is_masked(answers[name]) else np.asarray(answers[name], np.float32)
+            row = np.asarray(answers[name], np.float32)
         except (TypeError, ValueError):
             row = None
         if row is None or row.shape != due.shape:
@@ -333,7 +333,7 @@ def finite_losses(losses: Sequence[Any], known: float = -np.inf) -> np.ndarray:
 
 def close(
     selector: Selector,
-    reports: Mapping[Name, Reported],
+    reports: Mapping[Name, ReceivedReport],
     step: Mapping[str, np.ndarray],
     metrics: tuple[Mapping[str, float], Mapping[str, float]] | None = None,
     subset_loss: Callable[[tuple[Name, ...]], float] | None = None,

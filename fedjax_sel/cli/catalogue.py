@@ -13,7 +13,7 @@ from fedjax_sel import models, papers, strategies
 from fedjax_sel.cli.command_line import as_typed
 from fedjax_sel.config import Config, PartitionConfig, only_with
 from fedjax_sel.core.plugins import Parameter, Registry
-from fedjax_sel.data import partition
+from fedjax_sel.data import schemes
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
 from fedjax_sel.strategies import facts
@@ -209,13 +209,13 @@ def _partitions() -> dict[str, Item]:
     fields = dataclasses.fields(PartitionConfig)
     hints = typing.get_type_hints(PartitionConfig)
     found = {}
-    for name in partition.SCHEMES:
+    for name, scheme in schemes.TABLE.items():
         chosen, parameters = Config().replace(partition=name), {}
         for field in fields:
             if only_with(field.name) is not None and chosen.has_effect(field.name):
                 default = f"{_flag(field.name)} {as_typed(field.default)}"
                 parameters[field.name] = Given(default, allowed(hints[field.name]), field.metadata["help"])
-        found[name] = _documented(partition._SCHEMES[name], parameters)
+        found[name] = _documented(scheme, parameters)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import tempfile
@@ -18,23 +17,16 @@ from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
-_FORMAT = 1
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
 _CLIENTS = "client_ids"  # stored only for data sets with natural clients
-
-
-class DamagedCopyError(Exception):
-    """A decoded copy fails its integrity check; the message names the file and the reason."""
 
 
 def root() -> Path:
     """Return the folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache."""
     chosen, base = os.environ.get("FEDJAX_SEL_CACHE"), os.environ.get("XDG_CACHE_HOME")
     try:
-        if chosen:
-            return Path(chosen).expanduser()
-        return (Path(base) if base else Path.home() / ".cache") / "fedjax_sel"
+        return Path(chosen or Path(base or "~/.cache", "fedjax_sel")).expanduser()
     except RuntimeError as problem:
         raise UserError(
             f"FEDJAX_SEL_CACHE{'=' + chosen if chosen else ''}: there is no home folder to keep data in: set it to the "
@@ -57,7 +49,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
     if os.path.exists(copy):  # False also where permissions are missing
         try:
             return _read(copy)
-        except DamagedCopyError as damage:
+        except _UNREADABLE as damage:
             warnings.warn(f"the decoded copy of {name} is damaged ({damage}) and is rebuilt", stacklevel=2)
             # Moved aside first, because other processes may replace the copy at the same time.
             with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=parent) as aside:
@@ -66,7 +58,7 @@ def fetch(parent: Path, name: str, fingerprint: str, build: Callable[[], Dataset
     try:
         write(copy, dataset)
         return _read(copy)
-    except (OSError, DamagedCopyError) as problem:
+    except _UNREADABLE as problem:
         warnings.warn(f"no copy of {name} could be written to {parent} ({problem}); continuing without", stacklevel=2)
         return dataset
 
@@ -83,11 +75,10 @@ def write(copy: Path, dataset: Dataset) -> None:
         for array in _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS):
             np.save(temporary / f"{array}.npy", getattr(dataset, array), allow_pickle=False)
         manifest = {
-            "format": _FORMAT, "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,
+            "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,
             "mean": dataset.mean, "std": dataset.std,
             "files": {path.name: _describe(path) for path in temporary.iterdir()},
         }  # fmt: skip
-        manifest["digest"] = _manifest_digest(manifest)
         (temporary / _MANIFEST).write_text(json.dumps(manifest, indent=1), encoding="utf-8")
         try:
             temporary.rename(copy)
@@ -96,27 +87,21 @@ def write(copy: Path, dataset: Dataset) -> None:
                 raise
 
 
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError)  # errors of `_read` on a damaged copy
+
+
 def _read(copy: Path) -> Dataset:
-    """Read a copy, with read-only memory-mapped images; DamagedCopyError if the digest of a file differs."""
-    try:
-        manifest = files.read_json(copy / _MANIFEST)
-        if manifest["format"] != _FORMAT or manifest.pop("digest") != _manifest_digest(manifest):
-            raise DamagedCopyError(f"{copy / _MANIFEST} was changed")
-        arrays = {}
-        for name, expected in manifest["files"].items():
-            if _describe(copy / name) != expected:
-                raise DamagedCopyError(f"{copy / name} does not match the SHA-256 in its manifest")
-            array = name.removesuffix(".npy")
-            arrays[array] = files.read_array(copy / name, mapped=array.endswith("images"))
-        mean, std = (None if manifest[key] is None else tuple(manifest[key]) for key in ("mean", "std"))
-        about = {key: manifest[key] for key in ("name", "num_classes", "source")}
-        return Dataset(**about, **arrays, mean=mean, std=std)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
-        raise DamagedCopyError(f"{copy} cannot be read: {problem}") from problem
-
-
-def _manifest_digest(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    """Read a copy, with read-only memory-mapped images; raise ValueError if the digest of a file differs."""
+    manifest = files.read_json(copy / _MANIFEST)
+    arrays = {}
+    for name, expected in manifest["files"].items():
+        if _describe(copy / name) != expected:
+            raise ValueError(f"{copy / name} does not match the SHA-256 in its manifest")
+        array = name.removesuffix(".npy")
+        arrays[array] = files.read_array(copy / name, mapped=array.endswith("images"))
+    mean, std = (None if manifest[key] is None else tuple(manifest[key]) for key in ("mean", "std"))
+    about = {key: manifest[key] for key in ("name", "num_classes", "source")}
+    return Dataset(**about, **arrays, mean=mean, std=std)
 
 
 def _describe(path: Path) -> dict[str, Any]:

@@ -1,17 +1,16 @@
-"""Data sets as arrays of inputs and targets, also from PyTorch and Hugging Face."""
+"""Data sets as arrays of inputs and targets."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from fedjax_sel.core.parsing import did_you_mean, shown
-from fedjax_sel.data import examples
-from fedjax_sel.data.examples import Tree, as_array, holds_pictures, is_picture, reason
+from fedjax_sel.data import examples, packages
+from fedjax_sel.data.examples import Tree
 from fedjax_sel.errors import UserError
 
 # FedCor's code normalizes Fashion-MNIST with MNIST's constants and CIFAR-10 with one half. The papers' accuracy targets
@@ -196,10 +195,17 @@ class Dataset:
         return dataclasses.replace(self, train_images=inputs, train_labels=targets, client_ids=ids, held_by_server=held)
 
     @classmethod
-    def build(cls, name: str, train_images: Tree, **fields: Any) -> Dataset:
-        """Make a data set of all fields but ``mean`` and ``std``, with the default normalization of its name."""
-        mean, std = _normalization(name, train_images)
-        return cls(name=name, train_images=train_images, mean=mean, std=std, **fields)
+    def build(cls, name: str, train: tuple[Tree, Tree], test: tuple[Tree, Tree], **fields: Any) -> Dataset:
+        """Make a data set of inputs and targets for training and for testing, with the default normalization.
+
+        Args:
+            name: name for reports, which can select a published normalization.
+            train: inputs and targets of n training examples, as `from_arrays` converts them.
+            test: inputs and targets of m test examples.
+            **fields: `num_classes`, `source`, and optionally `client_ids`.
+        """
+        mean, std = _normalization(name, train[0])
+        return cls(name, *train, *test, mean=mean, std=std, **fields)
 
     @classmethod
     def from_arrays(
@@ -235,17 +241,11 @@ class Dataset:
             inputs[part] = examples.inputs(f"{part} inputs", pair[0])
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
-        for what, pair in zip(("inputs", "targets"), zip(train, test)):
-            one, other = (
-                {path: list(leaf.columns) for path, leaf in examples.leaves(tree) if hasattr(leaf, "columns")}
-                for tree in pair
-            )
-            for path in one.keys() & other.keys():
-                _check_alike(f"the columns of {what}{path}", [one[path], other[path]], "pass both in one order")
+        packages.check_columns(train, test)
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         num_train = examples.num_examples(inputs["train"])
-        return of_splits(
+        return cls.build(
             name,
             *((inputs[part], targets[part]) for part in ("train", "test")),
             num_classes=examples.count_classes(targets["train"], targets["test"], num_classes),
@@ -282,21 +282,9 @@ class Dataset:
         Raises:
             UserError: a split or column is missing, or values have an unsupported dtype or shape.
         """
-        train, test = _splits(data)
-        inputs, targets = (columns if isinstance(columns, str) else tuple(columns) for columns in (inputs, targets))
-        wanted = list(dict.fromkeys([*_names(inputs), *_names(targets)]))
-        for column in train.features if train.format["type"] == "custom" else wanted:  # a transform may rename columns
-            _check_classes(column, train.features.get(column), test.features.get(column))
-        clients = [client_column] if client_column is not None and client_column not in wanted else []
-        parts = [
-            _read(part, split, columns, _names(inputs), channels_first)
-            for part, split, columns in (("train", train, [*wanted, *clients]), ("test", test, wanted))
-        ]
-        of_train, of_test = ((_chosen(part, inputs), _chosen(part, targets)) for part in parts)
-        client_ids = None if client_column is None else parts[0][client_column]
-        if num_classes is None and isinstance(targets, str) and train.format["type"] != "custom":
-            num_classes = getattr(train.features[targets], "num_classes", None)
-        return cls.from_arrays(train=of_train, test=of_test, client_ids=client_ids, num_classes=num_classes, name=name)
+        train, test, found, client_ids = packages.read_huggingface(data, inputs, targets, client_column, channels_first)
+        num_classes = found if num_classes is None else num_classes
+        return cls.from_arrays(train=train, test=test, client_ids=client_ids, num_classes=num_classes, name=name)
 
     @classmethod
     def from_torch(
@@ -323,16 +311,8 @@ class Dataset:
         Raises:
             UserError: an argument is no such data set, or values have an unsupported dtype or shape.
         """
-        check_classes(train, test)
-        pairs = {part: read_pytorch(part, split, channels_first) for part, split in (("train", train), ("test", test))}
+        pairs = packages.read_torch(train, test, channels_first)
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
-
-
-def of_splits(name: str, train: tuple[Tree, Tree], test: tuple[Tree, Tree], **fields: Any) -> Dataset:
-    """Make a data set of inputs and targets for training and for testing; see `Dataset.build`."""
-    (train_inputs, train_targets), (test_inputs, test_targets) = train, test
-    arrays = {"train_labels": train_targets, "test_images": test_inputs, "test_labels": test_targets}
-    return Dataset.build(name, train_inputs, **arrays, **fields)
 
 
 def _normalization(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:
@@ -355,150 +335,3 @@ def _applied(inputs: Tree, mean: Any, std: Any) -> Any:
         return None if std is None else [np.asarray(moments, np.float32).tolist() for moments in (mean, std)]
 
     return None if std is None else examples.transform(of_one, inputs, mean, std)
-
-
-# Data sets of PyTorch.
-def read_pytorch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
-    """Read all inputs and targets of a map-style data set or a `TensorDataset`, not yet validated."""
-    tensors = getattr(dataset, "tensors", None)
-    getter = getattr(type(dataset), "__getitem__", None)
-    # A subclass may override `__getitem__`, so its tensors are not its examples.
-    if isinstance(tensors, tuple) and getattr(getter, "__qualname__", "") == "TensorDataset.__getitem__":
-        if len(tensors) != 2:
-            raise UserError(f"{part}: {len(tensors)} tensors are not a pair; give a TensorDataset(inputs, targets)")
-        inputs, targets = (as_array(part, tensor, False) for tensor in tensors)
-        return (channels_last(inputs, 4) if channels_first else inputs), targets
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise UserError(
-            f"{part}: a {type(dataset).__name__} has no __len__ and __getitem__; give a map-style data set (such as a "
-            "loader's `dataset`), or pass arrays to Dataset.from_arrays"
-        )
-    items = []
-    for position in range(len(dataset)):
-        try:
-            item = dataset[position]
-        except Exception as problem:  # the user's transform may raise anything
-            raise UserError(f"{part}: example {position} cannot be read ({reason(problem)}); fix the data") from problem
-        if not isinstance(item, tuple | list) or len(item) != 2:
-            raise UserError(f"{part}: example {position} is a {type(item).__name__}, not a pair; give (input, target)")
-        name = f"{part}: example {position}"
-        items.append((torch_arrays(name, item[0], True, channels_first), torch_arrays(name, item[1], False)))
-    if not items:
-        raise UserError(f"{part}: the data set is empty; give at least one example")
-    return stacked(part, items)
-
-
-def check_classes(train: Any, test: Any) -> None:
-    """Check that two data sets, or `Subset`s or concatenations of them, number their classes alike."""
-    names = []
-    for dataset in (train, test):
-        while not hasattr(dataset, "classes") and (hasattr(dataset, "dataset") or hasattr(dataset, "datasets")):
-            dataset = dataset.dataset if hasattr(dataset, "dataset") else dataset.datasets[0]
-        names.append(getattr(dataset, "classes", None))
-    _check_alike("the classes", names, "number the classes of both alike")
-
-
-def _check_alike(what: str, names: list[Any], advice: str) -> None:
-    train, test = names
-    if isinstance(train, list | tuple) and isinstance(test, list | tuple) and list(train) != list(test):
-        one, other = (shown(", ".join(map(str, own))) for own in names)
-        raise UserError(f"test: {what} are {other}, but in train {one}; {advice}")
-
-
-def torch_arrays(name: str, tree: Tree, is_input: bool, channels_first: bool = False) -> Tree:
-    """Convert one example to a tree of arrays; lists of tensors or pictures become tuples."""
-    if isinstance(tree, dict):
-        return {key: torch_arrays(name, child, is_input, channels_first) for key, child in tree.items()}
-    if isinstance(tree, tuple) or (
-        isinstance(tree, list) and any(hasattr(child, "shape") or is_picture(child) for child in tree)
-    ):
-        return tuple(torch_arrays(name, child, is_input, channels_first) for child in tree)
-    array = as_array(name, tree, is_input)
-    return channels_last(array, 3) if is_input and channels_first and not is_picture(tree) else array
-
-
-def stacked(part: str, items: list[Any]) -> Any:
-    """Stack at least one example, trees of equal structure and shapes."""
-    shapes = [{path: array.shape for path, array in examples.leaves(item)} for item in items]
-    for position, found in enumerate(shapes):
-        if found != shapes[0]:
-            raise UserError(
-                f"{part}: example {position} has arrays of shape {found}, but example 0 has {shapes[0]}; use a "
-                "transform to bring all to one size and structure"
-            )
-    return examples.transform(lambda *arrays: np.stack(arrays), *items)
-
-
-def channels_last(array: np.ndarray, num_axes: int) -> np.ndarray:
-    """Transpose [..., channels, H, W] to [..., H, W, channels]; return arrays with other numbers of axes unchanged."""
-    return np.ascontiguousarray(np.moveaxis(array, -3, -1)) if array.ndim == num_axes else array
-
-
-# Data sets of Hugging Face.
-def _read(part: str, split: Any, columns: list[str], inputs: list[str], channels_first: bool) -> Mapping[str, Any]:
-    transformed = split.format["type"] == "custom"
-    try:
-        names = list(split[0]) if transformed else split.column_names
-        for column in columns:
-            if column not in names:
-                raise UserError(f"{part}: no column {shown(column)}; {did_you_mean(str(column), map(str, names))}")
-        stored = split if transformed else split.select_columns(columns).with_format(None)
-        # Pictures are read row by row: NumPy's format returns their stored numbers, such as palette indices.
-        by_rows = columns if transformed else [c for c in columns if c in inputs and holds_pictures(stored[0][c])]
-        arrays = {}
-        if whole := [column for column in columns if column not in by_rows]:
-            arrays = dict(stored.select_columns(whole).with_format("numpy")[:])
-        if channels_first:
-            arrays |= {column: channels_last(arrays[column], 4) for column in arrays if column in inputs}
-        if by_rows:
-            items = []
-            for position, row in enumerate(stored if transformed else stored.select_columns(by_rows)):
-                name = f"{part}: example {position}"
-                items.append({c: torch_arrays(name, row[c], c in inputs, channels_first) for c in by_rows})
-            arrays |= stacked(part, items)
-    except UserError:
-        raise
-    except Exception as problem:  # the package, Pillow and the user's transform may raise anything
-        raise UserError(
-            f"{part}: columns {', '.join(columns)} cannot be read ({reason(problem)}); fix the data set"
-        ) from problem
-    return arrays
-
-
-def _check_classes(column: str, train: Any, test: Any) -> None:
-    """Check that both splits number the classes alike; features are `ClassLabel`s, or sequences of them."""
-    while hasattr(train, "feature") and hasattr(test, "feature"):
-        train, test = train.feature, test.feature
-    names = [getattr(feature, "names", None) for feature in (train, test)]
-    _check_alike(f"the classes of column {column}", names, "number them alike with align_labels_with_mapping")
-
-
-def _splits(data: Any) -> tuple[Any, Any]:
-    if isinstance(data, Mapping):
-        test = "test" if "test" in data else "validation"
-        if "train" not in data or test not in data:
-            raise UserError(
-                f"data: splits {', '.join(map(str, data)) or 'none'}, but 'train' and 'test' (or 'validation') are "
-                "required; give a pair of data sets (train, test)"
-            )
-        pair = (data["train"], data[test])
-    else:
-        pair = data
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise UserError(
-            f"data: a {type(data).__name__} is neither a DatasetDict nor a pair of data sets; split it, for instance "
-            "with train_test_split, and give both parts"
-        )
-    for split in pair:
-        if not (hasattr(split, "select_columns") and hasattr(split, "__len__")):
-            kind = type(split).__name__
-            raise UserError(f"data: a {kind} is not a Dataset of the package `datasets`, loaded without streaming")
-    return pair[0], pair[1]
-
-
-def _names(columns: str | Iterable[str]) -> list[str]:
-    return [columns] if isinstance(columns, str) else list(columns)
-
-
-def _chosen(split: Mapping[str, Any], columns: str | Iterable[str]) -> Tree:
-    return split[columns] if isinstance(columns, str) else {column: split[column] for column in columns}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import hashlib
-import io
 import math
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.data.dataset import Dataset, of_splits
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 
@@ -108,55 +107,40 @@ def fingerprint(dataset: str) -> str:
     return "official_" + hashlib.sha256(digests.encode()).hexdigest()[:16]
 
 
-def parse(dataset: str, folder: Path) -> Dataset:
-    """Parse a folder of official files; raise ValueError for invalid contents."""
+def _parse(dataset: str, folder: Path) -> Dataset:
+    """Parse a folder of official files, which their checksums have verified."""
     num_classes = 10
     if dataset in _CIFARS:
         kind = _CIFARS[dataset]
         num_classes = kind.num_classes
-        arrays = _parse_cifar(kind, (folder / kind.archive).read_bytes())
+        pairs = _parse_cifar(kind, folder / kind.archive)
     else:
-        arrays = tuple(_parse_idx(folder / file.name) for file in OFFICIAL[dataset])
-        arrays = (arrays[0][..., None], arrays[1], arrays[2][..., None], arrays[3])
-    pairs = (arrays[:2], arrays[2:])
-    for images, labels in pairs:
-        if images.ndim != 4 or labels.shape != images.shape[:1] or (labels >= num_classes).any():
-            raise ValueError(f"{dataset}: images of shape {images.shape} do not fit labels of shape {labels.shape}")
+        arrays = [_parse_idx(folder / file.name) for file in OFFICIAL[dataset]]
+        pairs = [(arrays[0][..., None], arrays[1]), (arrays[2][..., None], arrays[3])]
     train, test = ((images, labels.astype(np.int32)) for images, labels in pairs)
-    return of_splits(dataset, train, test, num_classes=num_classes, source="official files")
+    return Dataset.build(dataset, train, test, num_classes=num_classes, source="official files")
 
 
 def _parse_idx(path: Path) -> np.ndarray:
     """Parse IDX: two zero bytes, type 8 (uint8), number of axes, each axis as a big-endian int32, then the values."""
     with gzip.open(path) as file:
         content = file.read()
-    num_axes = content[3] if len(content) > 3 else 0
-    shape = tuple(np.frombuffer(content, ">i4", num_axes, 4).tolist()) if len(content) >= 4 + 4 * num_axes else ()
-    if content[:3] != b"\0\0\x08" or not shape or len(content) != 4 + 4 * num_axes + math.prod(shape):
-        raise ValueError(f"{path.name} is not an IDX file of bytes")
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * num_axes).reshape(shape)
+    shape = np.frombuffer(content, ">i4", content[3], 4).tolist()
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * len(shape)).reshape(shape)
 
 
-def _parse_cifar(kind: _Cifar, archive: bytes) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _parse_cifar(kind: _Cifar, archive: Path) -> list[tuple[np.ndarray, np.ndarray]]:
     """Parse CIFAR binary: rows of one byte per label and 3 x 32 x 32 pixels, red first."""
-    batches = {}
-    # Members are read into memory by base name. Nothing is extracted, so paths in the archive are harmless.
-    with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as tar:
-        for member in tar:
-            base = Path(member.name).name
-            if member.isfile() and base.endswith(".bin"):
-                content = tar.extractfile(member)
-                assert content is not None, "a regular file has contents"
-                batches[base] = content.read()
-    row = kind.labels + math.prod(_CIFAR_SHAPE)
-    arrays = []
+    with tarfile.open(archive) as tar:  # read into memory; nothing is extracted
+        contents = {Path(member.name).name: tar.extractfile(member) for member in tar if member.isfile()}
+        batches = {name: file.read() for name, file in contents.items() if file and name.endswith(".bin")}
+    pairs = []
     for names in (kind.train, (kind.test,)):
-        if any(not batches.get(name) or len(batches[name]) % row for name in names):
-            raise ValueError(f"{kind.archive} lacks a whole {' or '.join(names)}")
-        rows = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, row)
-        images = np.ascontiguousarray(rows[:, kind.labels :].reshape(-1, *_CIFAR_SHAPE).transpose(0, 2, 3, 1))
-        arrays += [images, rows[:, kind.labels - 1]]
-    return tuple(arrays)
+        content = b"".join(batches[name] for name in names)
+        rows = np.frombuffer(content, np.uint8).reshape(-1, kind.labels + math.prod(_CIFAR_SHAPE))
+        images = rows[:, kind.labels :].reshape(-1, *_CIFAR_SHAPE).transpose(0, 2, 3, 1)
+        pairs.append((np.ascontiguousarray(images), rows[:, kind.labels - 1]))
+    return pairs
 
 
 SECONDS = 7.0  # limit for connecting, and for each wait for more bytes
@@ -212,10 +196,7 @@ def _fetch_and_parse(dataset: str, folder: Path, wanted_folder: Path) -> Dataset
             "tensorflow-datasets has prepared (--data-dir or TFDS_DATA_DIR), or set FEDJAX_SEL_MIRROR, or put "
             f"{', '.join(file.name for file in missing or files)} into {wanted_folder}"
         ) from problem
-    try:
-        return parse(dataset, folder)
-    except (OSError, EOFError, ValueError, tarfile.TarError) as problem:
-        raise UserError(f"the files of {dataset!r} in {folder} cannot be parsed ({problem}): delete them") from problem
+    return _parse(dataset, folder)
 
 
 def _address(file: RemoteFile, dataset: str) -> str:

@@ -183,18 +183,13 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
 
 def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
     """Convert the IDs of natural clients to int64 ``[n]``; strings are numbered in sorted order."""
-    if np.ma.is_masked(client_ids):
-        raise UserError("client_ids: a client is masked; give one for each example")
     array = np.asarray(client_ids)
-    if array.dtype.kind in "US":  # an array of Python strings: NumPy's own drop trailing null characters
-        array = np.asarray(client_ids, object)
     if array.shape != (num_examples,):
         raise UserError(
             f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name per example"
         )
-    if array.dtype.kind == "O" and any(all(isinstance(name, kind) for name in array) for kind in (str, bytes)):
-        number = {name: place for place, name in enumerate(sorted({*array}))}
-        array = np.array([number[name] for name in array])
+    if array.dtype.kind in "US" or (array.dtype.kind == "O" and {*map(type, array)} <= {str}):
+        array = np.unique(array, return_inverse=True)[1]
     if array.dtype.kind not in "iu":
         raise UserError(f"client_ids: {array.dtype} is neither whole numbers nor texts; give one of them per example")
     return array.astype(np.int64)

@@ -147,17 +147,17 @@ def build(
 
 def _affine(dataset: Dataset) -> tuple[Any, Any]:
     """Return the scale and the shift of pixels, with None for inputs that are not images."""
-
-    def scale(_: Any, std: Any) -> Any:
-        return None if std is None else 1.0 / (255.0 * np.asarray(std, np.float32))
-
-    def shift(_: Any, mean: Any, std: Any) -> Any:
-        return None if std is None else -np.asarray(mean, np.float32) / np.asarray(std, np.float32)
-
     if dataset.std is None:
         return None, None
     inputs = dataset.train_images
-    return trees.transform(scale, inputs, dataset.std), trees.transform(shift, inputs, dataset.mean, dataset.std)
+    scale = trees.transform(
+        lambda _, std: None if std is None else 1.0 / (255.0 * np.float32(std)), inputs, dataset.std
+    )
+    shift = trees.transform(
+        lambda _, mean, std: None if std is None else -np.float32(mean) / np.float32(std),
+        inputs, dataset.mean, dataset.std,
+    )  # fmt: skip
+    return scale, shift
 
 
 def _tables(dataset: Dataset, partition: Partition, holdout: float, seed: int) -> dict[str, np.ndarray]:

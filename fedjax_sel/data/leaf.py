@@ -158,42 +158,31 @@ def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]
 
 
 def _users(path: Path) -> dict[str, tuple[list[Any], list[Any]]]:
-    """Return each user's x and y; check that their lengths equal num_samples."""
+    """Return each user's x and y."""
     try:
         content = files.read_json(path)
+        by_user = {name: content["user_data"][name] for name in content["users"]}
+        pairs = {name: (own["x"], own["y"]) for name, own in by_user.items()}
     except (OSError, ValueError) as problem:
         raise _foreign(path, f"it cannot be read ({problem})") from problem
-    keys = ("users", "num_samples", "user_data")
-    names, sizes, data = (content.get(key) if isinstance(content, dict) else None for key in keys)
-    if not (
-        isinstance(names, list) and isinstance(sizes, list) and isinstance(data, dict) and len(names) == len(sizes)
-    ):
-        raise _foreign(path, "users and num_samples are not lists of one length, or user_data is not an object")
-    by_user = {}
-    for name, size in zip(names, sizes):
-        own = data.get(name) if isinstance(name, str) else None
-        x, y = (own.get("x"), own.get("y")) if isinstance(own, dict) else (None, None)
-        if not (isinstance(x, list) and isinstance(y, list)):
-            raise _foreign(path, f"user {shown(name)} has no lists x and y in user_data")
-        if not len(x) == len(y) == size:
-            raise _foreign(path, f"user {shown(name)} has {len(x)} x and {len(y)} y, but num_samples is {shown(size)}")
-        by_user[name] = (x, y)
-    return by_user
+    except (KeyError, TypeError) as problem:
+        raise _foreign(path, "it lacks users, or their x and y in user_data") from problem
+    for name, (x, y) in pairs.items():
+        if len(x) != len(y):
+            raise _foreign(path, f"user {shown(name)} has {len(x)} x and {len(y)} y")
+    return pairs
 
 
 def _femnist(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     try:
-        shades = np.array(x, np.float32)
-    except (ValueError, TypeError, OverflowError):
-        shades = np.empty(0)
+        shades, labels = np.array(x, np.float32), np.array(y)
+    except (ValueError, TypeError):
+        shades = labels = np.empty(0)
     if shades.shape != (len(x), _SIDE**2):
         raise ValueError(f"x holds neither lists of {_SIDE**2} numbers (FEMNIST) nor texts (Shakespeare)")
     if not ((shades >= 0) & (shades <= 1)).all():
         raise ValueError("x has gray levels outside 0 to 1")
-    for label in y:
-        if not isinstance(label, int) or not 0 <= label < _NUM_FEMNIST_CLASSES:
-            raise ValueError(f"y has {shown(label)}, not a class from 0 to {_NUM_FEMNIST_CLASSES - 1}")
-    return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), np.array(y, np.int32)
+    return np.rint(shades * 255).astype(np.uint8).reshape(-1, _SIDE, _SIDE, 1), labels
 
 
 def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -207,7 +196,7 @@ def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 def _tokens(text: str) -> np.ndarray:
     tokens = _TOKENS[np.frombuffer(text.encode("latin-1", "replace"), np.uint8)]
     # encode() replaces characters beyond latin-1 by a question mark, which is a valid token; UTF-32 reveals them.
-    foreign = (tokens < 0) | (np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32) > 255)
+    foreign = (tokens < 0) | (np.frombuffer(text.encode("utf-32-le"), np.uint32) > 255)
     if foreign.any():
         example = text[int(np.flatnonzero(foreign)[0])]
         warnings.warn(f"characters outside LEAF's 80, such as {example!r}, are read as blanks", stacklevel=2)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
 
 from fedjax_sel.core.parsing import did_you_mean, one_of, shown
 from fedjax_sel.data import cache, download, leaf, tfds
-from fedjax_sel.data.dataset import Dataset, of_splits
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
@@ -39,7 +38,7 @@ def digits() -> Dataset:
     for label in range(10):
         is_test[np.flatnonzero(labels == label)[_DIGITS_TEST_EVERY - 1 :: _DIGITS_TEST_EVERY]] = True
     train, test = ((images[rows], labels[rows]) for rows in (~is_test, is_test))
-    return of_splits("digits", train, test, num_classes=10, source="scikit-learn")
+    return Dataset.build("digits", train, test, num_classes=10, source="scikit-learn")
 
 
 def synthetic(options: str = "") -> Dataset:
@@ -67,7 +66,7 @@ def synthetic(options: str = "") -> Dataset:
     train = _blobs(np.random.default_rng(streams[1]), means, train_size, gains, offsets)
     test = _blobs(np.random.default_rng(streams[2]), means, test_size)
     about = {"num_classes": chosen["num_classes"], "source": "synthetic Gaussian blobs", "client_ids": client_ids}
-    return of_splits("synthetic" + (f":{options}" if options else ""), train, test, **about)
+    return Dataset.build("synthetic" + (f":{options}" if options else ""), train, test, **about)
 
 
 def _blobs(
@@ -159,15 +158,9 @@ def _from_usual_places(name: str) -> Dataset:
     home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
     variable = os.environ.get("TFDS_DATA_DIR")
     searched = _existing_folder(variable, "TFDS_DATA_DIR") if variable else home
-    if variable and (prepared := tfds.find(searched, name)):
-        return _from_prepared(name, prepared)
-    try:
-        if prepared := tfds.find(home, name):
+    for folder in dict.fromkeys((searched, home)):
+        if prepared := tfds.find(folder, name):
             return _from_prepared(name, prepared)
-    except (UserError, OSError) as problem:  # the user did not name this folder, so try the other source
-        if name not in download.OFFICIAL:
-            raise
-        warnings.warn(f"{home} is skipped: {problem}", stacklevel=2)
     return _official(name, cache.root(), searched)
 
 
@@ -183,18 +176,11 @@ def _official(name: str, parent: Path, searched: Path) -> Dataset:
 
 
 def _from_prepared(name: str, prepared: Path) -> Dataset:
-    try:
-        fingerprint = tfds.fingerprint(prepared)
-    except OSError as problem:
-        raise UserError(f"{prepared} cannot be read ({problem}): check its permissions") from problem
-    return cache.fetch(cache.root(), name, fingerprint, lambda: tfds.read(prepared, name))
+    return cache.fetch(cache.root(), name, tfds.fingerprint(prepared), lambda: tfds.read(prepared, name))
 
 
 def _existing_folder(path: str | os.PathLike[str], what: str) -> Path:
-    try:
-        folder = Path(path).expanduser()
-    except RuntimeError as problem:
-        raise UserError(f"{what} {path}: there is no such home folder: give the absolute path") from problem
+    folder = Path(os.path.expanduser(path))
     if not os.path.isdir(folder):  # not Path.is_dir, which raises if a parent folder is not accessible
         problem = "is not a folder" if os.path.exists(folder) else "does not exist, or is not accessible"
         raise UserError(f"{what} {folder} {problem}: create it, or name the folder that holds the prepared data sets")

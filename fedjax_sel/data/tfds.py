@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel.core import files, parsing
 from fedjax_sel.data import download, examples
-from fedjax_sel.data.dataset import Dataset, of_splits
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 _VERSION = re.compile(r"\d+\.\d+\.\d+")
@@ -148,7 +148,7 @@ def read(folder: Path, name: str) -> Dataset:
     if jpeg:
         exact = name.split("/")[0] in _PUBLISHED_EXACTLY
         source += ", lossy JPEG copy, not the official pixels" if exact else ", lossy JPEG records"
-    return of_splits(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
+    return Dataset.build(name, (train[0], train[1]), (test[0], test[1]), num_classes=keys.num_classes, source=source)
 
 
 def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
@@ -205,11 +205,6 @@ def _decode(
         raise
     except Exception as problem:
         raise _damaged(folder, problem) from problem
-    if labels.min() < 0 or labels.max() >= keys.num_classes:
-        raise UserError(
-            f"the {split!r} split of {folder} has labels from {labels.min()} to {labels.max()}, outside 0 to "
-            f"{keys.num_classes - 1}: use a labeled data set"
-        )
     return images, labels, jpeg
 
 
@@ -232,18 +227,16 @@ def _import_tfds() -> Any:
     with _quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            import PIL.Image
+            import PIL.Image  # noqa: F401
             import tensorflow_datasets as tfds
-            from array_record.python import array_record_module  # pyright: ignore[reportAttributeAccessIssue]
-            from tensorflow_datasets.core.decode import DeserializeMethod
-            from tensorflow_datasets.proto import tf_example_pb2
+            from array_record.python import array_record_module  # noqa: F401 # pyright: ignore
+            from tensorflow_datasets.core.decode import DeserializeMethod  # noqa: F401
 
-            # Trigger the packages' lazy imports here, so that later errors are due to the folder.
-            _ = PIL.Image.open, DeserializeMethod, tf_example_pb2, array_record_module.ArrayRecordReader
+            # Trigger the lazy imports here, so that later errors are due to the folder.
             _ = tfds.builder_from_directory, tfds.features.Image
+            return tfds
         except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
-    return tfds
 
 
 @contextlib.contextmanager

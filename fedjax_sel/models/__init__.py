@@ -19,8 +19,22 @@ from fedjax_sel.models.linen import from_linen
 from fedjax_sel.models.nnx import from_nnx as from_nnx_module
 
 __all__ = [
-    "PLAIN", "TABLE", "Blueprint", "Draws", "Entry", "Model", "Output", "Params", "Weights", "from_flax",
-    "from_functions", "from_nnx", "make", "make_plain", "names", "of_module",
+    "PLAIN",
+    "TABLE",
+    "Blueprint",
+    "Draws",
+    "Entry",
+    "Model",
+    "Output",
+    "Params",
+    "Weights",
+    "from_flax",
+    "from_functions",
+    "from_module",
+    "from_nnx",
+    "make",
+    "make_plain",
+    "names",
 ]  # fmt: skip
 
 
@@ -277,7 +291,7 @@ def make(
     _check_images(name, input_shape, entry.smallest_image)
     options = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
     module = entry.module(**options, **({} if entry.module is MLP else {"convolution": convolution}))
-    return of_module(name, module, input_shape, entry.cpu_block, entry.cpu_micro_batch)
+    return from_module(name, module, input_shape, entry.cpu_block, entry.cpu_micro_batch)
 
 
 def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
@@ -291,7 +305,7 @@ def _check_images(name: str, shape: tuple[int, ...], side: int | None) -> None:
     raise UserError(f"model: {name!r} needs images of at least {side}x{side} pixels, but an input is {shape}; {advice}")
 
 
-def of_module(
+def from_module(
     name: str, module: nn.Module, input_shape: tuple[int, ...], cpu_block: int, cpu_micro_batch: int
 ) -> Model:
     """Make a model from a Flax module of this package's layers.
@@ -439,7 +453,6 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
                 f"model: {name} keeps {leaf.dtype} at {jax.tree_util.keystr(path[1:])}, but only float32 can be "
                 "averaged over clients; convert it to float32"
             )
-    core.reject_equal_names(name, Weights(trained, carried))
     has_carried = bool(jax.tree.leaves(carried))
     try:
         apply, has_profile = pure.apply_with_layer(profile_layer), True

@@ -39,21 +39,6 @@ def names_of(weights: Weights) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
 
 
-def reject_equal_names(model: str, weights: Weights) -> None:
-    """Reject weights that `params.npz` cannot hold: two with one name, or one whose name is a folder of others."""
-    paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(weights)]
-    names = [jax.tree_util.keystr(path, simple=True, separator="/") for path in paths]
-    folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
-    for name in names:
-        if "\0" in name or name.endswith(".npy"):
-            raise UserError(f"model: {model} has a parameter {name!r}, which no .npz file can hold; rename the key")
-        if name in folders or names.count(name) > 1:
-            raise UserError(
-                f"model: {model} has two parameters at {name.partition('/')[2]!r}, because a key contains '/'; rename "
-                "the key"
-            )
-
-
 Paths = tuple[tuple[Any, ...], tuple[Any, ...] | None]
 """Paths of the weight and the bias, as keys from the root of the trained weights."""
 

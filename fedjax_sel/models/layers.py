@@ -242,7 +242,7 @@ def by_winograd(
     batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
     at_once = winograd.images_at_once(batch, height, width)
     tiling = winograd.tiling_of(at_once, height, width)
-    kernels = winograd.of_kernel(tiling, kernel)
+    kernels = winograd.transform_kernel(tiling, kernel)
 
     def convolved(images: jax.Array) -> jax.Array:
         tiles: jax.Array = winograd.convolve(tiling, images, kernels)

@@ -83,7 +83,7 @@ def images_at_once(batch: int, height: int, width: int) -> int:
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
+def transform_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
     """Return the transformed kernel G g G' for `convolve`, [(m + 2)^2, features, channels].
 
     The kernel is [features, 9 * channels], ordered by columns, rows and channels of the window.
@@ -93,14 +93,14 @@ def of_kernel(tiling: Tiling, kernel: jax.Array) -> jax.Array:
     return _stack([_combine(tiling.kernels, [d[:, column] for column in range(3)]) for d in down])
 
 
-of_kernel.defvjp(
-    lambda tiling, kernel: (of_kernel(tiling, kernel), None), lambda tiling, _, y: (_to_kernel(tiling, y),)
+transform_kernel.defvjp(
+    lambda tiling, kernel: (transform_kernel(tiling, kernel), None), lambda tiling, _, y: (_to_kernel(tiling, y),)
 )
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
-    """Convolve images [B, H, W, channels] with a kernel from `of_kernel`, tile by tile, without padding.
+    """Convolve images [B, H, W, channels] with a kernel from `transform_kernel`, tile by tile, without padding.
 
     Returns:
         Outputs [m, m, B, rows, columns, features] of tile (r, c) at [:, :, :, r, c]. Pixel (i, j) of a tile is pixel
@@ -111,7 +111,7 @@ def convolve(tiling: Tiling, x: jax.Array, kernels: jax.Array) -> jax.Array:
 
 def _forward(tiling: Tiling, x: jax.Array, kernels: jax.Array):
     batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
-    tiles = _of_pixels(tiling, x)
+    tiles = _transform_pixels(tiling, x)
     products = _batched(tiles, kernels, 2, 2)
     shape = batch, tiling.num_tiles(height), tiling.num_tiles(width), -1
     return _to_outputs(tiling, products).reshape(*(tiling.outputs_a_side,) * 2, *shape), (x, tiles, kernels)
@@ -119,7 +119,7 @@ def _forward(tiling: Tiling, x: jax.Array, kernels: jax.Array):
 
 def _backward(tiling: Tiling, kept, y):
     x, tiles, kernels = kept
-    products = lax.optimization_barrier(_of_outputs(tiling, y))
+    products = lax.optimization_barrier(_spread_outputs(tiling, y))
     x_tiles = _batched(products, kernels, 2, 1)
     # A product over the long axis is faster with that axis last, despite the cost of the transposition.
     moved = lax.optimization_barrier(products.swapaxes(1, 2))
@@ -134,7 +134,7 @@ def _batched(left: jax.Array, right: jax.Array, left_axis: int, right_axis: int)
     return products.dot(left, right, (((left_axis,), (right_axis,)), ((0,), (0,))))
 
 
-def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
+def _transform_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
     """Return B' d B of each tile: [B, H, W, channels] -> [(m + 2)^2, tiles, channels]."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width, channels = x.shape
@@ -147,7 +147,7 @@ def _of_pixels(tiling: Tiling, x: jax.Array) -> jax.Array:
 
 
 def _to_pixels(tiling: Tiling, tiles: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """Apply the transpose of `_of_pixels`, which sums the contributions of overlapping tiles to each pixel."""
+    """Apply the transpose of `_transform_pixels`, which sums the contributions of overlapping tiles to each pixel."""
     m, side = tiling.outputs_a_side, tiling.pixels_a_side
     batch, height, width = shape
     rows, columns = tiling.num_tiles(height - 2), tiling.num_tiles(width - 2)
@@ -171,7 +171,7 @@ def _overlap(tiling: Tiling, parts: list[jax.Array], axis: int) -> jax.Array:
 
 
 def _to_kernel(tiling: Tiling, parts: jax.Array) -> jax.Array:
-    """Apply the transpose of `of_kernel`."""
+    """Apply the transpose of `transform_kernel`."""
     side, (features, channels) = tiling.pixels_a_side, parts.shape[1:]
     parts = parts.reshape(side, side, features, channels)
     rows = _combine(_transposed(tiling.kernels), list(parts))  # 3 of [m + 2, features, channels]
@@ -186,7 +186,7 @@ def _to_outputs(tiling: Tiling, products: jax.Array) -> jax.Array:
     return _stack([_combine(tiling.outputs, list(d)) for d in down])
 
 
-def _of_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
+def _spread_outputs(tiling: Tiling, y: jax.Array) -> jax.Array:
     """Apply the transpose of `_to_outputs`: [m, m, B, rows, columns, features] -> [(m + 2)^2, tiles, features]."""
     down = _combine(_transposed(tiling.outputs), list(y))
     both = [_combine(_transposed(tiling.outputs), list(d)) for d in down]

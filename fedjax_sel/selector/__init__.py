@@ -1,6 +1,6 @@
 """Ask-and-tell interface to the strategies, for servers with real clients."""
 
 from fedjax_sel.selector.selector import Selector
-from fedjax_sel.selector.standing import Ask, Bill, Spent
+from fedjax_sel.selector.standing import Ask, SelectorBill, Spent
 
-__all__ = ["Ask", "Bill", "Selector", "Spent"]
+__all__ = ["Ask", "Selector", "SelectorBill", "Spent"]

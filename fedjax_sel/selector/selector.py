@@ -1,13 +1,10 @@
 """The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
 
 import functools
-import hashlib
 import io
-import itertools
 import json
 import os
 import threading
-import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,83 +14,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.selector import standing
-from fedjax_sel.selector.standing import Account, Ask, Bill, Hooks, Name, Size, Standing, Terms
+from fedjax_sel.selector.answers import Name, answer_rows
+from fedjax_sel.selector.hooks import Hooks
+from fedjax_sel.selector.reports import LOSSES, outcome_fields, required_arguments
+from fedjax_sel.selector.standing import Account, Ask, SelectorBill, Standing
+from fedjax_sel.selector.terms import Size, make_terms
 from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.contract import Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Strategy
 
-# A Selector's file is a NumPy archive of arrays, JSON and a digest, without pickle.
-
-ABOUT = "about"  # entry with the JSON
-DIGEST = "sha256"  # entry with the digest of all other entries
+ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are arrays
 
 
-def write(path: Path, about: dict[str, Any], tree: Any) -> None:
-    """Write a file atomically: JSON-serializable `about`, and the arrays and random keys of a pytree."""
-    arrays = {f"leaf_{place}": _plain(leaf) for place, leaf in enumerate(jax.tree.leaves(tree))}
-    arrays[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-    entries = {name: _entry(array) for name, array in arrays.items()}
-    entries[DIGEST] = _entry(np.frombuffer(_digest(entries), np.uint8))
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive:
-        for name, entry in entries.items():
-            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), entry)
-    try:
-        files.write(path, content.getvalue(), sync=True)
-    except OSError as error:
-        raise UserError(f"save: {path} cannot be written ({error.strerror or error}); choose another path") from error
-
-
-def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the JSON data and the pytree leaves of a file of `write`, or raise UserError."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(path.read_bytes())) as archive:
-            # `write` stores entries uncompressed; this check rejects decompression bombs.
-            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
-                raise ValueError("an entry is compressed")
-            entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-        if _array(entries.pop(DIGEST)).tobytes() != _digest(entries):
-            raise ValueError("the digest does not match")
-        about = json.loads(_array(entries[ABOUT]).tobytes().decode())
-        if not isinstance(about, dict):
-            raise ValueError("its description is not a JSON object")
-        return about, [_array(entries[f"leaf_{place}"]) for place in range(len(entries) - 1)]
-    except OSError as error:
-        raise UserError(
-            f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
-        ) from error
-    except Exception as error:  # the parsers raise many exception types on damaged bytes
-        raise broken_file(path) from error
-
-
-def broken_file(path: Path) -> UserError:
-    """Return the error for a truncated, modified or foreign file."""
-    return UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote")
-
-
-def _digest(entries: dict[str, bytes]) -> bytes:
-    digest = hashlib.sha256()
-    for name in sorted(entries):
-        digest.update(f"{name}:{len(entries[name])}:".encode() + entries[name])
-    return digest.digest()
-
-
-def _entry(array: np.ndarray) -> bytes:
-    content = io.BytesIO()
-    np.lib.format.write_array(content, array, allow_pickle=False)
-    return content.getvalue()
-
-
-def _array(entry: bytes) -> np.ndarray:
-    return np.lib.format.read_array(io.BytesIO(entry), allow_pickle=False)
-
-
-def filled(like: Any, leaves: list[np.ndarray]) -> Any:
+def _filled(like: Any, leaves: Sequence[np.ndarray]) -> Any:
     """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
     if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
@@ -106,93 +43,11 @@ def filled(like: Any, leaves: list[np.ndarray]) -> Any:
 
 
 def _is_key(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
-
-
-LOSSES = ("losses_before", "losses_after")
-
-
-def required_arguments(reads: Outcome) -> tuple[str, ...]:
-    """Return the names of the arguments that `update` requires, from an Outcome of Booleans."""
-    needed = reads._asdict() | {"metrics": any(jax.tree.leaves(reads.metrics))}
-    names = ("updates", *LOSSES, "step", "seconds", "metrics", "subset_loss")
-    return tuple(name for name in names if needed[name])
-
-
-def arrange(
-    terms: Terms,
-    reads: Outcome,
-    round: int,
-    selection: Selection,
-    reported: Iterable[Name] | None,
-    broken: Iterable[Name],
-    values: dict[str, Any],
-) -> dict[str, Any]:
-    """Return the fields of the Outcome, [K, ...]: `reported`, `finite`, and the ones that are True in `reads`.
-
-    `reads` is an Outcome of Booleans. `values` are the other arguments of `Selector.update` by name; None for a missing
-    one.
-    """
-    cohort = terms.clients.named(selection.ids[selection.mask])
-    places = terms.clients.places("update: reported", cohort if reported is None else reported)
-    who = terms.clients.named(places)
-    wrong = terms.clients.mask("update: broken", broken)
-    chosen = {int(place): seat for seat, place in enumerate(selection.ids) if selection.mask[seat]}
-    for place in (*places, *np.flatnonzero(wrong)):
-        if int(place) not in chosen:
-            name = terms.clients.names[place]
-            raise UserError(f"update: client {shown(name)} was not selected in round {round + 1}; leave it out")
-    if not set(np.flatnonzero(wrong)) <= set(places):
-        raise UserError("update: broken names a client that is not in `reported`; leave it out")
-    required = required_arguments(reads)
-    for name in required:
-        if values[name] is None:
-            raise UserError(f"update: strategy {terms.strategy.name!r} reads {name}; pass it")
-    seats = np.array([chosen[int(place)] for place in places], int)
-
-    def in_places(rows: np.ndarray) -> np.ndarray:
-        table = np.zeros((terms.num_places, *rows.shape[1:]), rows.dtype)
-        table[seats] = rows
-        return table
-
-    fields: dict[str, Any] = {"reported": in_places(np.ones((len(who),), bool)), "finite": in_places(~wrong[places])}
-    for name in (name for name in LOSSES if getattr(reads, name)):
-        rows = standing.answer_rows(f"update: {name}", values[name], (len(who),), who, standing.FINITE_LOSSES)
-        fields[name] = in_places(np.clip(rows, -LARGEST, LARGEST))
-    if reads.path_lengths and values["path_lengths"] is not None:
-        rows = standing.answer_rows("update: path_lengths", values["path_lengths"], (len(who),), who)
-        if not (rows > 0).all():
-            raise UserError(
-                "update: path_lengths must be positive; pass the learning rate times the local steps of each client"
-            )
-        fields["path_lengths"] = in_places(rows)
-    if reads.seconds:
-        rows = standing.answer_rows("update: seconds", values["seconds"], (len(who),), who)
-        fields["seconds"] = in_places(standing.nonnegative("update: seconds", rows, who))
-    if reads.updates:
-        rows = standing.answer_tree("update: updates", values["updates"], terms.counts.num_params, who, wrong[places])
-        fields["updates"] = jax.tree.map(in_places, rows)
-    if reads.step:
-        fields["step"] = standing.answer_tree("update: step", values["step"], terms.counts.num_params, None)
-    forms = {} if terms.model.params is None else {"params": _form(terms.model.params, 0)}
-    forms |= {name: _form(fields[name], axes) for name, axes in (("updates", 1), ("step", 0)) if name in fields}
-    for (one, form), (other, own) in itertools.pairwise(forms.items()):
-        if own != form:
-            raise UserError(f"update: {other} does not have the same arrays as {one}; pass the same pytree")
-    if reads.metrics is not None:
-        given = values["metrics"] if "metrics" in required else ({}, {})
-        fields["metrics"] = standing.answer_metrics(given, reads.metrics)
-    return fields
-
-
-def _form(tree: Any, axes: int) -> Any:
-    """Return the structure and the leaf shapes of a pytree, without `axes` leading axes."""
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [leaf.shape[axes:] for leaf in leaves]
 
 
 _Call = TypeVar("_Call", bound=Callable[..., Any])
@@ -258,7 +113,7 @@ class Selector:
         Raises:
             UserError: an argument is invalid, or the strategy breaks its contract.
         """
-        self._terms = standing.make_terms(
+        self._terms = make_terms(
             strategy,
             Size(num_clients, num_selected, num_rounds),
             sizes=sizes,
@@ -470,12 +325,12 @@ class Selector:
             )
         values = {"updates": updates, "losses_before": losses_before, "losses_after": losses_after, "step": step}
         values |= {"path_lengths": path_lengths, "seconds": seconds, "metrics": metrics, "subset_loss": subset_loss}
-        fields = arrange(self._terms, self._reads, now.round, selection, reported, broken, values)
+        fields = outcome_fields(self._terms, self._reads, now.round, selection, reported, broken, values)
 
         def loss_of(members: np.ndarray) -> float:
             assert subset_loss is not None
             names = self._clients.named(selection.ids[members & fields["reported"] & fields["finite"]])
-            loss = standing.answer_rows("update: subset_loss", subset_loss(names), ())
+            loss = answer_rows("update: subset_loss", subset_loss(names), ())
             return float(np.clip(loss, -LARGEST, LARGEST))
 
         state, info = self._hooks.learn(now.state, now.info, now.round, now.available(), selection, fields, loss_of)
@@ -489,30 +344,44 @@ class Selector:
             silent=np.zeros_like(now.silent),
         )
 
-    def bill(self) -> Bill:
+    def bill(self) -> SelectorBill:
         """Return the communication so far, per round and in total, at the catalogue's prices."""
         return self._now.account.bill()
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the state to a file, from which `load` resumes exactly."""
-        now = self._now
-        write(Path(path), {"selector": self._terms.identity(), "standing": now.words()}, now.arrays())
+        path, content = Path(path), io.BytesIO()
+        about = {"selector": self._terms.identity(), "standing": self._now.words()}
+        leaves = enumerate(jax.tree.leaves(self._now.arrays()))
+        entries: dict[str, Any] = {f"leaf_{place}": _plain(leaf) for place, leaf in leaves}
+        entries[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
+        np.savez(content, **entries)
+        try:
+            files.write(path, content.getvalue(), sync=True)
+        except OSError as error:
+            raise UserError(
+                f"save: {path} cannot be written ({error.strerror or error}); choose another path"
+            ) from error
 
     @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
-        path = Path(path)
-        about, leaves = read(path)
-        own = self._terms.identity()
+        path, own = Path(path), self._terms.identity()
         try:
-            saved: dict[str, Any] = about["selector"]
+            entries = files.read_arrays(path)
+            about = json.loads(entries.pop(ABOUT).tobytes())
+            saved = about["selector"]
             if saved == own:
-                arrays = filled(self._now.arrays(), leaves)
-                self._now = standing.restored(self._terms, about["standing"], arrays)
+                arrays = _filled(self._now.arrays(), list(entries.values()))
+                self._now = standing.restored(about["standing"], arrays)
                 return
-            other = [name for name in {**own, **saved} if saved.get(name) != own.get(name)]
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise broken_file(path) from error
+        except OSError as error:
+            raise UserError(
+                f"load: {path} cannot be read ({error.strerror or error}); pass the path of a saved file"
+            ) from error
+        except (KeyError, ValueError) as error:
+            raise UserError(f"load: {path} is not an intact Selector file; pass one that `save` wrote") from error
+        other = [name for name in own if saved.get(name) != own[name]]
         raise UserError(
             f"load: {path} belongs to another Selector ({', '.join(other)}); make this one with the same arguments"
         )

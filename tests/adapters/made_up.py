@@ -6,7 +6,7 @@ from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedjax_sel.adapters.flower import client_app
-from fedjax_sel.adapters.rounds import Report
+from fedjax_sel.adapters.rounds import TrainingReport
 
 N = 8
 
@@ -56,7 +56,7 @@ class Line:
         line = self.trained(order.weights["line"])
         facts = {kind: self.fact(kind, order.weights["line"]) for kind in order.wanted}
         losses = {name: self.loss(order.weights if "before" in name else {"line": line}) for name in order.losses}
-        return Report({"line": line}, self.num_examples, facts, losses)
+        return TrainingReport({"line": line}, self.num_examples, facts, losses)
 
     def loss(self, weights, options=None):
         return np.mean((self.inputs @ weights["line"] - self.targets) ** 2)

@@ -381,14 +381,12 @@ def test_a_broken_or_foreign_model_is_left_out(caplog):
     plain = clients[0].train
     clients[0].train = lambda order: plain(order)._replace(weights={"line": np.full(2, np.nan)})
     clients[1].train = lambda order: plain(order)._replace(weights={"line": np.zeros(3)})
-    clients[2].train = lambda order: plain(order)._replace(weights={"line": np.ones(2, bool)})
     strategy, _, result = run("random", FakeGrid(clients))
     assert np.isfinite(result.arrays["line"].numpy()).all()
     chosen = [name for cohort in strategy.cohorts for name in cohort]
     assert "0" in chosen and "1" in chosen
     assert "update of client '0' is not finite" in caplog.text
     assert "client '1' returned a model with other arrays than it received" in caplog.text
-    assert "client '2' returned non-numeric values for line" in caplog.text
 
 
 def test_a_killed_server_goes_on(tmp_path):

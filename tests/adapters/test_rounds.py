@@ -8,7 +8,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError
 from fedjax_sel.adapters import rounds
-from fedjax_sel.adapters.rounds import Reported
+from fedjax_sel.adapters.rounds import ReceivedReport
 from fedjax_sel.selector import Ask
 from fedjax_sel.simulation import availability
 
@@ -33,13 +33,6 @@ def test_what_fits_is_told_in_the_order_of_the_question(caplog):
     )
     assert rounds.fitting(loss_of(), {})[1].shape == (0,)
     assert rounds.fitting(loss_of(shape=(2,)), {})[1].shape == (0, 2)
-
-
-def test_a_masked_number_is_no_answer(caplog):
-    masked = np.ma.array(9.0, mask=True)
-    assert rounds.fitting(loss_of(), {"ann": masked, "bob": np.ma.array(1.0)})[0] == ("bob",)
-    assert "client 'ann' is not numeric" in caplog.text
-    assert not Reported({"w": np.ma.array([1.0, 9.0], mask=[False, True])}).finite
 
 
 def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
@@ -123,7 +116,7 @@ def test_a_round_is_closed_with_what_came():
     step = {"w": np.ones(2), "b": np.ones(1)}
     for heard in (2, 1, 0):
         cohort, _ = rounds.choose(selector, None, lambda due, names: {})
-        reports = {name: Reported({"w": np.full(2, 0.5), "b": np.full(1, np.nan if heard == 1 else 0.5)})
+        reports = {name: ReceivedReport({"w": np.full(2, 0.5), "b": np.full(1, np.nan if heard == 1 else 0.5)})
                    for name in cohort[:heard]}  # fmt: skip
         rounds.close(selector, reports, step, metrics)
         assert selector.bill().rounds[-1].models_up == heard
@@ -134,6 +127,6 @@ def test_facts_travel_with_reports():
     selector = make("oort")
     cohort, _ = rounds.choose(selector, None, lambda due, names: {})
     assert [due.kind for due in selector.asks()] == ["training_loss"]
-    reports = {cohort[0]: Reported({}, {"training_loss": 2.0}), cohort[1]: Reported({})}
+    reports = {cohort[0]: ReceivedReport({}, {"training_loss": 2.0}), cohort[1]: ReceivedReport({})}
     rounds.close(selector, reports, {})
     assert selector.bill().rounds[0] == (2, 2, 1)

@@ -10,7 +10,7 @@ import pytest
 
 from fedjax_sel import Config
 from fedjax_sel.cli import command_line, data
-from fedjax_sel.data import partition
+from fedjax_sel.data import partition, schemes
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 
@@ -136,8 +136,8 @@ def test_the_programme_agrees_with_scipy(lower):
     optimize = pytest.importorskip("scipy.optimize")
     totals, feasible, active = np.array([100.0, 150.0, 90.0]), 0, 0
     for seed in range(15):
-        proportions = partition.dirichlet_rows(np.random.default_rng(seed), np.full(3, 0.4), 12).T
-        sizes = partition.solve(proportions, totals, lower)
+        proportions = schemes.dirichlet_rows(np.random.default_rng(seed), np.full(3, 0.4), 12).T
+        sizes = schemes.solve(proportions, totals, lower)
         possible = optimize.linprog(np.zeros(12), A_eq=proportions, b_eq=totals, bounds=[(lower, None)] * 12)
         assert (sizes is not None) == possible.success
         if sizes is None:
@@ -159,11 +159,11 @@ def test_the_programme_agrees_with_scipy(lower):
 
 
 def test_without_active_bounds_the_programme_is_a_pseudo_inverse():
-    proportions = partition.dirichlet_rows(np.random.default_rng(3), np.full(10, 0.02), 100).T
+    proportions = schemes.dirichlet_rows(np.random.default_rng(3), np.full(10, 0.02), 100).T
     totals = np.full(10, 6000.0)
     expected = proportions.T @ np.linalg.solve(proportions @ proportions.T, totals)
     assert expected.min() > 0
-    np.testing.assert_allclose(partition.solve(proportions, totals, 0.0), expected, rtol=1e-9)
+    np.testing.assert_allclose(schemes.solve(proportions, totals, 0.0), expected, rtol=1e-9)
 
 
 def test_sizes_lie_where_fedcors_do():
@@ -197,7 +197,7 @@ def test_largest_remainders_follow_the_program():
     shares = rng.dirichlet(np.full(4, 0.1), 30) * rng.uniform(5, 50, (30, 1))
     totals = np.rint(shares.sum(axis=0)).astype(int)
     shares *= totals / shares.sum(axis=0)
-    exact = partition._rounded(shares, totals)
+    exact = schemes._rounded(shares, totals)
     np.testing.assert_array_equal(exact.sum(axis=0), totals)
     assert np.abs(exact - shares).max() < 1 and (exact[shares < 1e-9] == 0).all()
 
@@ -206,12 +206,12 @@ def test_last_bits_decide_nothing(monkeypatch):
     """Sizes from another linear-algebra library differ in the last bits, and must give the same partition."""
     # With so small an alpha, many clients have one label alone, and their exact shares are equal.
     before = partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest()
-    solve, noise = partition.solve, np.random.default_rng(0)
+    solve, noise = schemes.solve, np.random.default_rng(0)
 
     def solve_elsewhere(*arguments):
         return solve(*arguments) * (1 + 1e-13 * noise.standard_normal(100))
 
-    monkeypatch.setattr(partition, "solve", solve_elsewhere)
+    monkeypatch.setattr(schemes, "solve", solve_elsewhere)
     assert partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest() == before
 
 
@@ -228,12 +228,12 @@ def test_sizes_fit_as_often_as_wendels_theorem_says():
     """Sizes exist if the label frequencies are in the cone of N random proportions."""
     rng, totals = np.random.default_rng(0), np.full(4, 100.0)
     for num_clients, share in ((4, 1 / 8), (6, 1 / 2), (8, 99 / 128)):
-        drawn = (partition.dirichlet_rows(rng, np.full(4, 1e4), num_clients) for _ in range(400))
-        assert abs(np.mean([partition.solve(rows.T, totals, 0.0) is not None for rows in drawn]) - share) < 0.1
+        drawn = (schemes.dirichlet_rows(rng, np.full(4, 1e4), num_clients) for _ in range(400))
+        assert abs(np.mean([schemes.solve(rows.T, totals, 0.0) is not None for rows in drawn]) - share) < 0.1
 
 
 def test_tiny_concentrations_underflow_nothing():
-    rows = partition.dirichlet_rows(np.random.default_rng(0), np.full(10, 1e-5), 1000)
+    rows = schemes.dirichlet_rows(np.random.default_rng(0), np.full(10, 1e-5), 1000)
     assert np.isfinite(rows).all()
     np.testing.assert_allclose(rows.sum(axis=1), 1.0)
     assert np.bincount(rows.argmax(axis=1), minlength=10).min() > 50
@@ -241,7 +241,7 @@ def test_tiny_concentrations_underflow_nothing():
 
 def test_dirichlet_rows_have_the_moments_of_the_law():
     concentration = np.array([0.2, 0.5, 1.3])
-    rows = partition.dirichlet_rows(np.random.default_rng(0), concentration, 100_000)
+    rows = schemes.dirichlet_rows(np.random.default_rng(0), concentration, 100_000)
     mean = concentration / concentration.sum()
     np.testing.assert_allclose(rows.mean(axis=0), mean, atol=0.005)
     np.testing.assert_allclose(rows.var(axis=0), mean * (1 - mean) / (concentration.sum() + 1), atol=0.003)
@@ -254,8 +254,8 @@ def test_hsu_proportions_follow_the_law_while_labels_last():
     labels = np.repeat(np.arange(4), 50_000)
     # A few clients of equal size cannot use up any label here, so their counts are multinomial.
     rng = np.random.default_rng(0)
-    proportions = partition.dirichlet_rows(rng, np.full(4, 0.3), 200)
-    counts = partition._filled(rng, proportions, np.bincount(labels), 100)
+    proportions = schemes.dirichlet_rows(rng, np.full(4, 0.3), 200)
+    counts = schemes._filled(rng, proportions, np.bincount(labels), 100)
     assert (counts.sum(axis=1) == 100).all()
     assert np.abs(counts / 100 - proportions).mean() < 0.03
 
@@ -434,7 +434,7 @@ def test_an_option_of_none_keeps_the_default():
 
 
 def test_dealing_from_a_pool_that_is_too_small_goes_round():
-    dealt = partition.deal(np.array([[2], [3], [2]]), [np.array([10, 11, 12])])
+    dealt = schemes.deal(np.array([[2], [3], [2]]), [np.array([10, 11, 12])])
     assert dealt.examples.tolist() == [10, 11, 12, 10, 11, 12, 10]
     assert dealt.owners.tolist() == [0, 0, 1, 1, 1, 2, 2]
 

@@ -165,7 +165,7 @@ def test_a_name_that_no_file_can_have(prepared, tmp_path, monkeypatch):
 
 def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", "~nosuchuser/data")
-    with pytest.raises(UserError, match=r"TFDS_DATA_DIR ~nosuchuser/data: there is no such home folder"):
+    with pytest.raises(UserError, match=r"TFDS_DATA_DIR ~nosuchuser/data does not exist"):
         data.load("mnist")
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
     monkeypatch.setenv("FEDJAX_SEL_CACHE", "~nosuchuser")

@@ -189,22 +189,6 @@ def test_a_finished_run_with_other_weights_is_not_called_finished(kept, tmp_path
         fedjax_sel.run(of(names={"model": "net-1"}), out=str(out))
 
 
-@pytest.mark.parametrize(
-    "tree", [{"a": {"b": 1}, "a/b": 2}, {"a": 1, "a/b": 2}, {"a\0": 1, "a": 2}, {"a.npy": 1}, [{"0/x": 1}, {"0": 1}]]
-)
-def test_parameters_that_one_file_cannot_name_are_refused(tree):
-    params = jax.tree.map(lambda leaf: jnp.full(4, float(leaf)), tree)
-    made = models.from_functions(lambda key: params, lambda w, x: x @ sum(jax.tree.leaves(w)))
-    shapes = jax.ShapeDtypeStruct((2, 4), jnp.float32)
-    if isinstance(tree, list):
-        assert made.build(shapes).num_params == 8  # a slash alone does no harm
-        return
-    with pytest.raises(
-        UserError, match=r"has two parameters at 'a(/b)?', because a key contains '/'|no .npz file can hold"
-    ):
-        made.build(shapes)
-
-
 def test_how_each_client_fares(kept):
     found = fedjax_sel.per_client(kept[0], of())
     assert found["loss"].shape == (1, 5)

@@ -120,7 +120,7 @@ BAD = [
     (["--out", "thesis"], ["thesis", "has no readable run"]),
     (["--out", ""], ["--out", "empty"]),
     (["--data-dir", "", "--dataset", "mnist"], ["--data-dir", "empty"]),
-    (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "no such home folder"]),
+    (["--data-dir", "~nosuchuser/x", "--dataset", "mnist"], ["~nosuchuser/x", "does not exist"]),
     (["--available", "1e-300"], ["--available", "'1e-300' of 50 clients is on average fewer than one in 100 rounds"]),
     (["--learning-rate-milestones", "3000000000"], ["--learning-rate-milestones", "from 1 to 2147483647"]),
     (["--rounds", "9" * 5000], ["--rounds", "(5002 characters)", "whole number"]),

@@ -80,11 +80,6 @@ def refused(selector, what, *words):
         (lambda s: s.tell("loss", ["ann"], [None]), ["dtype is object"]),
         (lambda s: s.tell("loss", ["ann", 3], [1.0, np.nan]), ["client 3", "NaN", "adapters.rounds.finite_losses"]),
         (lambda s: s.tell("loss", ["ann"], [1e300]), ["'ann'", "infinite"]),
-        (
-            lambda s: s.tell("loss", ["ann", "bob"], np.ma.array([1.0, 9.0], mask=[False, True])),
-            ["masked", "leave out"],
-        ),
-        (lambda s: s.tell("loss", ["ann", "bob"], [1.0, np.ma.masked]), ["masked"]),
         (lambda s: s.select(), ["'loss'", "was not reported"]),
         (lambda s: s.update(), ["no cohort"]),
         (lambda s: s.load("/nowhere/file"), ["load", "cannot be read"]),

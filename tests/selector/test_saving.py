@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import threading
-import zipfile
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.selector import selector as storage
 from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, always
 
 N, K, T = 6, 2, 4
@@ -102,83 +100,12 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
         with pytest.raises(UserError, match=r"another Selector \(its parameters\)"):
             fedjax_sel.Selector(other, N, K, T, **federation).load(one)
     before, content = selector._now, path.read_bytes()
-    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80):
+    flipped = content[:200] + bytes([content[200] ^ 1]) + content[201:]
+    for damaged in (b"", content[:100], content[: len(content) // 2], b"x" * 50, b"PK\x03\x04" + b"0" * 80, flipped):
         path.write_bytes(damaged)
         with pytest.raises(UserError, match="not an intact Selector file"):
             selector.load(path)
     assert selector._now is before
-
-
-def saved(path):
-    """A Selector of power-of-choice after its second round's cohort, in a file; its entries."""
-    selector, log = make(), []
-    for _ in range(CALLS + 2):
-        one_call(selector, log)
-    selector.save(path)
-    with np.load(path) as archive:
-        return dict(archive)
-
-
-def standing(**changes):
-    """The description of a Selector's file with another standing."""
-    return lambda about: {**about, "standing": {**about["standing"], **changes}}
-
-
-def cohort(**changes):
-    """The same with another selection."""
-    return lambda about: standing(selection={**about["standing"]["selection"], **changes})(about)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        *(lambda about, value=value: value for value in ([], None, 3, "about", {})),
-        *(lambda about, name=name: {**about, name: None} for name in ("selector", "standing")),
-        lambda about: {**about, "selector": ["pow_d"]},
-        *(standing(round=value) for value in (1.5, 99, -1, None, "1", True, 0, 2**70)),
-        *(standing(phase=value) for value in ("all", "late", None)),
-        *(standing(past=value) for value in (None, [], [[1]], [[1.5, 1, 1]], [["a", 1, 1]], [[-1, 1, 1]])),
-        *(standing(beside=value) for value in (None, [1], ["a", 1, 1], [-1, 1, 1])),
-        *(standing(there=value) for value in ("x", [True], [[True] * N])),
-        *(standing(candidates=value) for value in ([N], [-1], [0, 0], [[0, 1]], ["a"], 3)),
-        *(standing(told=value) for value in (None, "loss", ["profile"], [[]])),
-        standing(selection=None),
-        *(cohort(ids=value) for value in ([0, N], [0], [0, 0], None)),
-        cohort(mask=None),
-        cohort(weights=["a", "b"]),
-    ],
-)
-def test_an_edited_description_is_refused(tmp_path, change):
-    path, selector = tmp_path / "selector.npz", make()
-    saved(path)
-    about, leaves = storage.read(path)
-    storage.write(path, about, leaves)
-    make().load(path)
-    before = selector._now
-    storage.write(path, change(about), leaves)
-    with pytest.raises(UserError, match=r"^load: \S+ is not an intact Selector file; pass one that `save` wrote$"):
-        selector.load(path)
-    assert selector._now is before
-
-
-def test_edited_arrays_are_refused(tmp_path):
-    path = tmp_path / "selector.npz"
-    entries = saved(path)
-    for name, entry in entries.items():
-        if name not in ("about", "sha256") and entry.size:
-            changed = entry.copy()
-            changed.reshape(-1)[:1] = ~changed.reshape(-1)[:1] if entry.dtype == bool else 1 + changed.reshape(-1)[:1]
-            np.savez(path, **entries | {name: changed})
-            with pytest.raises(UserError, match="not an intact Selector file"):
-                make().load(path)
-
-
-def test_a_file_without_a_digest_is_refused(tmp_path):
-    path = tmp_path / "selector.npz"
-    entries = saved(path)
-    np.savez(path, **{name: entry for name, entry in entries.items() if name != "sha256"})
-    with pytest.raises(UserError, match="not an intact Selector file"):
-        make().load(path)
 
 
 def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
@@ -197,31 +124,6 @@ def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
     (ask,) = selector.asks()  # all clients now
     selector.tell("loss", ask.clients, np.ones(4))
     assert len(selector.select()[0]) == K
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
-def test_a_compressed_file_is_refused_unread(tmp_path, kind):
-    path = tmp_path / "selector.npz"
-    with zipfile.ZipFile(path, "w", kind) as archive:
-        archive.writestr("about.npy", b"0" * 50_000_000)
-    with pytest.raises(UserError, match="not an intact Selector file"):
-        make().load(path)
-
-
-def test_an_array_that_promises_more_than_the_file_has_is_refused(tmp_path):
-    path = tmp_path / "selector.npz"
-    saved(path)
-    with zipfile.ZipFile(path) as archive:
-        entries = {name.removesuffix(".npy"): archive.read(name) for name in archive.namelist()}
-    del entries[storage.DIGEST]
-    entries = {name: entry.replace(b"(1, 6), }          ", b"(1, 66666666666), }") for name, entry in entries.items()}
-    entries[storage.DIGEST] = storage._entry(np.frombuffer(storage._digest(entries), np.uint8))
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, entry in entries.items():
-            archive.writestr(f"{name}.npy", entry)
-    with pytest.raises(UserError, match="not an intact Selector file"):
-        make().load(path)
 
 
 @pytest.mark.slow

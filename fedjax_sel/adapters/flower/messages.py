@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedjax_sel.adapters.rounds import Arrays, Client, Order, Question, Report
+from fedjax_sel.adapters.rounds import Arrays, Client, Order, Question, TrainingReport
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.facts import KINDS
 
@@ -98,7 +98,7 @@ def answer_of(message: Message, name: str) -> np.ndarray | None:
     return own[name].numpy() if name in own else None
 
 
-def report(message: Message, trained: Report) -> Message:
+def report(message: Message, trained: TrainingReport) -> Message:
     """Return a client's report in the format of Flower's strategies, with the requested facts and losses."""
     metrics = MetricRecord({"num-examples": trained.num_examples, **trained.metrics})
     content = RecordDict({"arrays": record(trained.weights), "metrics": metrics})

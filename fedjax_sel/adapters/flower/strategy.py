@@ -1,9 +1,11 @@
 """A Flower strategy whose cohorts a Selector chooses, with its folder of client IDs, queries, probes, and reports."""
 
+import contextlib
+import io
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,13 +20,12 @@ from fedjax_sel import strategies
 from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.flower import messages
 from fedjax_sel.adapters.flower.messages import Nodes, Sizes, in_order
-from fedjax_sel.adapters.rounds import Arrays, Reported
+from fedjax_sel.adapters.rounds import Arrays, ReceivedReport
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector, standing
-from fedjax_sel.selector import selector as storage
-from fedjax_sel.selector.standing import Size
+from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.selector.terms import Size, make_terms
 from fedjax_sel.strategies.facts import KINDS, SERVER
 
 # A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
@@ -34,12 +35,14 @@ CLIENTS, SELECTOR = "clients.json", "selector.npz"
 ON_AVERAGE = ("delta", "kvib", "ocs", "osmd")  # strategies whose aggregation weights sum to one only on average
 
 
-def make(folder: Path) -> None:
-    """Create the folder if it is missing, or raise UserError."""
+@contextlib.contextmanager
+def _naming(path: Path, verb: str) -> Iterator[None]:
+    """Raise UserError if a path cannot be created, read or written."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"folder: {folder} cannot be created ({error.strerror}); choose another folder") from error
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"folder: {path} cannot be {verb} ({reason}); restore it, or choose another folder") from error
 
 
 def load_clients(folder: Path) -> dict[str, Sizes] | None:
@@ -47,28 +50,23 @@ def load_clients(folder: Path) -> dict[str, Sizes] | None:
     path = folder / CLIENTS
     if not path.exists():
         return None
-    try:
-        listed = files.read_json(path)
-        return {str(name): Sizes(int(train), int(all)) for name, (train, all) in listed.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise UserError(f"folder: {path} cannot be read ({error}); restore it, or choose another folder") from error
+    with _naming(path, "read"):
+        return {name: Sizes(*sizes) for name, sizes in files.read_json(path).items()}
 
 
-def save_clients(folder: Path, clients: Mapping[str, tuple[int, int]]) -> None:
-    """Save the clients, and create the folder if it is missing."""
-    path = folder / CLIENTS
-    listed = json.dumps({name: list(sizes) for name, sizes in clients.items()}, indent=1) + "\n"
-    make(folder)
-    try:
-        files.write(path, listed.encode())
-    except OSError as error:
-        raise UserError(f"folder: {path} cannot be written ({error.strerror}); choose another folder") from error
+def save_clients(folder: Path, clients: Mapping[str, Sizes]) -> None:
+    """Save the clients and their numbers of examples."""
+    with _naming(folder / CLIENTS, "written"):
+        folder.mkdir(parents=True, exist_ok=True)
+        files.write(folder / CLIENTS, (json.dumps(clients, indent=1) + "\n").encode(), sync=True)
 
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
     """Save the federation's state between two rounds."""
-    current = _weights(folder, selector.round)
-    storage.write(current, {"names": list(weights), "round": selector.round}, list(weights.values()))
+    current, content = _weights(folder, selector.round), io.BytesIO()
+    np.savez(content, **weights)  # pyright: ignore[reportArgumentType]
+    with _naming(current, "written"):
+        files.write(current, content.getvalue(), sync=True)
     selector.save(folder / SELECTOR)
     for other in folder.glob("weights-*.npz"):
         if other != current:
@@ -81,11 +79,8 @@ def load(folder: Path, selector: Selector) -> Arrays | None:
         return None
     selector.load(folder / SELECTOR)
     path = _weights(folder, selector.round)
-    about, leaves = storage.read(path)
-    try:
-        return dict(zip(about["names"], map(np.asarray, leaves), strict=True))
-    except (KeyError, TypeError, ValueError) as error:
-        raise storage.broken_file(path) from error
+    with _naming(path, "read"):
+        return files.read_arrays(path)
 
 
 def _weights(folder: Path, round: int) -> Path:
@@ -106,7 +101,7 @@ class Exchange(NamedTuple):
     round: int  # from 0
     seconds: float  # timeout
 
-    def send(self, content: RecordDict, message_type: str, names: tuple[str, ...]) -> dict[str, Message]:
+    def send(self, content: RecordDict, message_type: str, names: Iterable[Any]) -> dict[str, Message]:
         """Send one content to several clients; return the timely replies without errors, by name."""
         nodes = [self.there[name] for name in names if name in self.there]
         sent = [Message(content, node, message_type, ttl=self.seconds) for node in nodes]
@@ -137,30 +132,6 @@ class Exchange(NamedTuple):
         return {name: answer for name, answer in answers.items() if answer is not None}
 
 
-Name = Any  # hashable
-Train = Callable[[int, tuple[Name, ...]], Mapping[Name, tuple[Arrays, float]]]
-"""Function from a probe's index and cohort to the reports by client name: weights and aggregation weight."""
-Evaluate = Callable[[Arrays | None, tuple[Name, ...]], Mapping[Name, float]]
-"""Function from a model (None: the round's model) and client names to losses by name."""
-
-
-def loss_changes(
-    selector: Selector, due: Ask, names: tuple[Name, ...], weights: Arrays, train: Train, evaluate: Evaluate
-) -> dict[Name, Any]:
-    """Run a round's probes.
-
-    Return, for each client with complete answers, its loss on every probe's model minus its loss on the round's model,
-    [S]. `train` trains a cohort, and `evaluate` queries clients for a loss.
-    """
-    before = evaluate(None, names)
-    changes: dict[Name, list[float]] = {name: [] for name in before}
-    for number, cohort in enumerate(selector.probe_cohorts()):
-        model = mean(weights, train(number, cohort).values())
-        after = before if due.options.get("restored") else evaluate(model, tuple(changes))
-        changes = {name: [*values, after[name] - before[name]] for name, values in changes.items() if name in after}
-    return {name: np.asarray(values, np.float32) for name, values in changes.items()}
-
-
 def mean(weights: Arrays, reports: Any) -> Arrays:
     """Return the weighted mean of the finite reports (weights, share), or the initial model if there is none."""
     finite = [(own, share) for own, share in reports if all(np.isfinite(array).all() for array in own.values())]
@@ -173,7 +144,7 @@ def mean(weights: Arrays, reports: Any) -> Arrays:
 
 def read(
     name: str, reply: Message, weights: Arrays, trained: Collection[str], losses: Collection[str]
-) -> Reported | None:
+) -> ReceivedReport | None:
     """Return a client's report with `losses` on the `trained` arrays; log a warning and return None if invalid."""
     if reply.has_error():
         _log.warning("client %r did not report: %s", name, reply.error.reason)
@@ -183,25 +154,15 @@ def read(
         _log.warning("client %r returned a model with other arrays than it received; ignored", name)
         return None
     answers = messages.arrays(reply.content.array_records.get(messages.OURS, ArrayRecord()))
-    if missing := [key for key in losses if key not in answers]:
-        _log.warning("client %r returned no %s; ignored", name, " and no ".join(missing))
-        return None
-    if invalid := [key for key in losses if answers[key].size != 1 or not _are_numbers(answers[key])]:
+    if invalid := [key for key in losses if key not in answers or answers[key].size != 1]:
         _log.warning("client %r did not return a single number as %s; ignored", name, " and ".join(invalid))
         return None
-    if invalid := [key for key in trained if not _are_numbers(own[key])]:
-        _log.warning("client %r returned non-numeric values for %s; ignored", name, invalid[0])
-        return None
-    return Reported(
+    return ReceivedReport(
         update={key: own[key] - weights[key] for key in trained},
         facts={key: value for key, value in answers.items() if key not in losses},
         losses={key: float(answers[key].item()) for key in losses},
         carried={key: array for key, array in own.items() if key not in trained},
     )
-
-
-def _are_numbers(array: np.ndarray) -> bool:
-    return bool(np.issubdtype(array.dtype, np.number))
 
 
 def received_model(reply: Message) -> Arrays:
@@ -231,13 +192,6 @@ def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
             one[key] = weight
     reply.content = content
     return reply
-
-
-def finite(reports: Mapping[str, Reported]) -> list[str]:
-    """Return the names of the clients with finite updates, and log a warning for each of the others."""
-    for name in (name for name, report in reports.items() if not report.finite):
-        _log.warning("the update of client %r is not finite; ignored", name)
-    return [name for name, report in reports.items() if report.finite]
 
 
 class SelectorStrategy(Strategy):
@@ -318,7 +272,7 @@ class SelectorStrategy(Strategy):
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
-        made = standing.make_terms(
+        made = make_terms(
             strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None, has_clock=has_clock
         )
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
@@ -362,7 +316,8 @@ class SelectorStrategy(Strategy):
             )
         with FolderLock("folder") as lock:
             if self._folder is not None:
-                make(self._folder)
+                with _naming(self._folder, "created"):
+                    self._folder.mkdir(parents=True, exist_ok=True)
                 lock.take(self._folder)  # lock before any read: another server may still write to the folder
             arrays = self._restore(grid, initial_arrays)
             self.cohorts = []
@@ -419,7 +374,12 @@ class SelectorStrategy(Strategy):
             for name in cohort  # the cohort's order, independent of arrival
             if name in received and (report := read(name, received[name], self._weights, trained, self._losses()))
         }
-        good = [for_inner(received[name], self.inner, self._shares.get(name)) for name in finite(valid)]
+        good = []
+        for name, report in valid.items():
+            if report.finite:
+                good.append(for_inner(received[name], self.inner, self._shares.get(name)))
+            else:
+                _log.warning("the update of client %r is not finite; ignored", name)
         new, metrics = self.inner.aggregate_train(self.selector.round + 1, good)
         after = self._weights if new is None else messages.arrays(new)
         if self._on_average and new is not None:  # as in the simulator, the old model keeps the weight of lost reports
@@ -510,22 +470,39 @@ class SelectorStrategy(Strategy):
         names: tuple[str, ...],
     ) -> dict[str, Any]:
         """Query clients and wait; return the answers by name."""
-        if due.kind != "loss_change":
-            config = inner_content().config_records if KINDS[due.kind].trains else {}
-            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config)
+        if due.kind == "loss_change":
+            return self._loss_changes(clients, arrays, inner_content, due, names)
+        config = inner_content().config_records if KINDS[due.kind].trains else {}
+        return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config)
 
-        def train(number: int, cohort: tuple[str, ...]) -> dict[str, tuple[Arrays, float]]:
+    def _loss_changes(
+        self,
+        clients: Exchange,
+        arrays: ArrayRecord,
+        inner_content: Callable[[], RecordDict],
+        due: Ask,
+        names: tuple[str, ...],
+    ) -> dict[str, Any]:
+        """Run a round's probes, and return, for each client with complete answers, its loss changes, [S].
+
+        A loss change is a client's loss on a probe's model minus its loss on the round's model.
+        """
+        options = {name: value for name, value in due.options.items() if name == "on"}
+
+        def losses(model: ArrayRecord, names: tuple[str, ...]) -> dict[str, float]:
+            answers = clients.ask("loss", options, model, names)
+            return dict(zip(*rounds.fitting(due._replace(kind="loss", clients=names, shape=()), answers)))
+
+        before = losses(arrays, names)
+        changes: dict[str, list[float]] = {name: [] for name in before}
+        for number, cohort in enumerate(self.selector.probe_cohorts()):
             order = messages.order(inner_content(), self.selector.round, {}, (), number)
             replies = clients.send(order, "train", cohort)
-            valid = {name: one for name, one in replies.items() if read(name, one, self._weights, (), ())}
-            return {name: (received_model(one), share(one, self.inner)) for name, one in valid.items()}
-
-        def evaluate(model: Arrays | None, names: tuple[str, ...]) -> dict[str, float]:
-            options = {name: value for name, value in due.options.items() if name == "on"}
-            losses = clients.ask("loss", options, arrays if model is None else messages.record(model), names)
-            return dict(zip(*rounds.fitting(due._replace(kind="loss", clients=names, shape=()), losses)))
-
-        return loss_changes(self.selector, due, names, self._weights, train, evaluate)
+            valid = [one for name, one in replies.items() if read(name, one, self._weights, (), ())]
+            model = mean(self._weights, [(received_model(one), share(one, self.inner)) for one in valid])
+            after = before if due.options.get("restored") else losses(messages.record(model), tuple(changes))
+            changes = {name: [*values, after[name] - before[name]] for name, values in changes.items() if name in after}
+        return {name: np.asarray(values, np.float32) for name, values in changes.items()}
 
     def _inner_content(self, grid: Grid, arrays: ArrayRecord, config: ConfigRecord) -> RecordDict:
         """Return the content of the training messages of Flower's strategy."""

@@ -161,23 +161,26 @@ def load(path: "str | Path", *, weights: str = "final") -> "Result":
     return dataclasses.replace(result, weights=found)
 
 
-def per_client(result: "Result", experiment: "Experiment | Config | None" = None) -> Any:
-    """Evaluate a run's final models on each client's training data.
+def per_client(result: "Result", experiment: "Experiment | Config | None" = None, on: str = "train") -> Any:
+    """Evaluate a run's final models on each client's data.
 
     Args:
         result: result of `run` or `load`, with its weights.
         experiment: experiment of the run, with any seeds; needed only if it holds Python values. None: the result's
             configuration.
+        on: "train" for each client's training data; "test" for its own test data, where unseen clients come last.
 
     Returns:
-        Name of a measure, or `loss` -> means over each client's examples, [seeds, N].
+        Name of a measure, or `loss` -> means over each client's examples, [seeds, N]; NaN for a client without
+        examples. With `on="test"`, `examples` counts them.
 
     Raises:
         UserError: the result has no weights, the data cannot be read, or the experiment is another one.
     """
+    from fedjax_sel.core.parsing import one_of
     from fedjax_sel.runs import reading as per_client
 
-    return per_client.per_client(result, experiment)
+    return per_client.per_client(result, experiment, one_of("on", on, ("train", "test")))
 
 
 def availability_table(experiment: "Experiment | Config", seed: int = 0) -> "np.ndarray":

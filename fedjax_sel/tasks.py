@@ -115,6 +115,17 @@ def columns_of(
     return columns if seconds is None else {**columns, SECONDS: seconds}
 
 
+def client_columns(kind: str, measure: str) -> tuple[str, ...]:
+    """Return the columns of clients' own tests; `kind` is "client", of training clients, or "unseen".
+
+    They are the mean over clients, worst decile, Gini and Jain index, and the number of undefined clients.
+    """
+    return tuple(
+        f"{kind}_test_{name}"
+        for name in (measure, f"worst_decile_{measure}", f"gini_{measure}", f"jain_{measure}", "undefined")
+    )
+
+
 # Tasks are cached, because compiled programs are cached by the identity of a task's functions.
 
 

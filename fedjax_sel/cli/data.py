@@ -17,10 +17,22 @@ if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
+    from fedjax_sel.data.client_tests import ClientTests
+
 
 _MAX_BARS = 120
 _MAX_LEGEND = 20
 _GEMD_COHORTS = 2000  # random cohorts, of which the expected GEMD (FL-DP3S Eq. 15) is a mean
+
+
+def _about_tests(tests: ClientTests, num_clients: int) -> str:
+    import numpy as np
+
+    sizes = np.array([len(own) for own in tests.positions])
+    without = np.flatnonzero(sizes == 0)
+    text = f"{sizes.sum():,} examples, {sizes.min():,} to {sizes.max():,} per client"
+    text += f"; {len(sizes) - num_clients} clients never train" if len(sizes) > num_clients else ""
+    return text + (f"; without any: clients {', '.join(map(str, without))}" if without.size else "")
 
 
 def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, population: np.ndarray) -> dict[str, str]:
@@ -161,7 +173,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     experiment = experiment_of(config)
     dataset = load_data(experiment, server_validation(config, strategy))
-    parts = deal(experiment, dataset, seed)
+    parts, tests = deal(experiment, dataset, seed)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     sizes, counts = parts.sizes, None
     labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets without classes"
@@ -186,6 +198,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     rows |= {
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
+        **({} if tests is None else {"clients' tests": _about_tests(tests, parts.num_clients)}),
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),
     }

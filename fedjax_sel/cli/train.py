@@ -140,7 +140,7 @@ def dry_run(config: Config) -> float:
         "experiment": f"{algo}: {plots.title(config, problem.dataset.source)}",
         "rounds": f"{rounds:,} for each of {all_seeds} seed{'s' if all_seeds > 1 else ''}, "
         + ("all at once" if groups == 1 else f"{at_once} at once, in {groups} groups"),
-        "clients": f"{config.partition.num_clients:,}, {plan.cohort_size} per round; training examples per client "
+        "clients": f"{config.num_training_clients:,}, {plan.cohort_size} per round; training examples per client "
         f"{sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
         "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {megabytes:.3f} MB",
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",

@@ -145,6 +145,7 @@ class DataConfig:
     data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
     holdout: Fraction = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
     loss_on: Literal["train", "holdout", "all"] = _setting("train", "client examples of reported losses", _HELD_OUT)
+    client_test: Fraction = _setting(0.0, "fraction of each client's examples that tests the models")
     server_validation: ServerShare = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
@@ -159,6 +160,7 @@ class PartitionConfig:
     )
     partition_args: Pairs = _setting((), "parameters of --partition mypackage.module:factory")
     num_clients: Count = _setting(50, "N, number of clients in the federation")
+    unseen_clients: Fraction = _setting(0.0, "fraction of the N clients that never trains and tests the models")
     shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
     alpha: Positive = _setting(
         0.2,
@@ -318,6 +320,9 @@ class RunConfig:
     target_accuracy: Target = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
     eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
     train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
+    eval_clients_every: Interval = _setting(
+        0, "rounds between evaluations on the clients' own test data; 0: only after the last round"
+    )
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
     host_images: bool | None = _setting(
@@ -517,6 +522,11 @@ class Config(_Flat):
         factor = self.timing.over_select if self.has_effect("over_select") else 1.0
         return math.ceil(round(self.selection.num_selected * factor, 6))
 
+    @property
+    def num_training_clients(self) -> int:
+        """The number of clients that can train: N without the unseen clients."""
+        return self.partition.num_clients - int(self.partition.unseen_clients * self.partition.num_clients + 1e-9)
+
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
         parts = [(name, *name.partition(":")[::2]) for field, name in self.flat().items() if field in VALUES]
@@ -548,8 +558,9 @@ class Config(_Flat):
             values = {name: value for name, value in values.items() if _CONCERN_OF[name] != "timing"}
         if self.selection.available not in MODES:  # so does one without a mode of availability
             del values["available_args"]
-        if values["start_queries"] == "all":
-            del values["start_queries"]
+        for name in _LATER:  # so does one with the defaults of settings that came later
+            if values[name] == FIELDS[name].default:
+                del values[name]
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -557,6 +568,7 @@ CONCERNS: dict[str, Any] = {field.name: field.default_factory for field in datac
 FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
 _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
+_LATER = ("start_queries", "client_test", "unseen_clients", "eval_clients_every")
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 
@@ -596,7 +608,7 @@ def validate(config: Config) -> None:
         need(f"{name}_args", own or not values[f"{name}_args"], f"needs a --{name} mypackage.module:factory")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
-    n, cohort, rounds = values["num_clients"], config.cohort_size, values["rounds"]
+    n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
     share = config.selection.available_share

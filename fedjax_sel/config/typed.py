@@ -11,9 +11,11 @@ class Settings(TypedDict, total=False):
     data_dir: str | None
     holdout: float
     loss_on: Literal["train", "holdout", "all"]
+    client_test: float
     server_validation: float | None
     partition_args: Mapping[str, Any] | Sequence[Any]
     num_clients: int
+    unseen_clients: float
     shards_per_client: int
     alpha: float
     skewness: float | str
@@ -60,6 +62,7 @@ class Settings(TypedDict, total=False):
     target_accuracy: float | None
     eval_every: int
     train_metrics_every: int
+    eval_clients_every: int
     chunk: int
     cohort_batch: int | None
     host_images: bool | None

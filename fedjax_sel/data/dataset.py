@@ -65,6 +65,7 @@ class Dataset:
         std: per-channel standard deviation of pixels scaled to [0, 1], with the structure of `mean`.
         source: provenance of the examples, as a phrase for reports.
         client_ids: natural client of each training example, int ``[n]``; None without natural clients.
+        test_clients: natural client of each test example, int ``[m]``, numbered as in `client_ids`; None: unknown.
         held_by_server: inputs and targets that the server kept from the training set, or None.
 
     Raises:
@@ -82,6 +83,7 @@ class Dataset:
     source: str
     client_ids: np.ndarray | None = None
     held_by_server: tuple[Tree, Tree] | None = None
+    test_clients: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         for part in ("train", "test"):

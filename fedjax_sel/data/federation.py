@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.data import examples as trees
+from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.partition import Partition, split_holdout
@@ -83,6 +84,7 @@ class Federation(NamedTuple):
     availability_table: jax.Array | None = None  # bool [S, T, N], drawn by a mode of --available; None without one
     timing: Timing | None = None  # speed of each client's device, leaves float32 [S, N]; None without a clock
     deadline: jax.Array | None = None  # seconds after which a report is late, float32 [S]; None: no deadline
+    client_tests: "ClientTestTable | None" = None  # the clients' own test examples; None without any
 
     @property
     def sizes(self) -> jax.Array:
@@ -92,7 +94,7 @@ class Federation(NamedTuple):
 
 PER_REPLICATE = (
     "order", "starts", "train_sizes", "holdout_sizes", "owner", "label_counts", "availability_table", "timing",
-    "deadline",
+    "deadline", "client_tests",
 )  # fmt: skip
 """The fields of a Federation with the leading axis [S]; replicates share the others."""
 
@@ -100,6 +102,14 @@ PER_REPLICATE = (
 def seeds_tables(federation: Federation, seeds: slice) -> dict[str, Any]:
     """Return the fields of some seeds, by name, with leaves [seeds, ...]."""
     return {name: jax.tree.map(lambda leaf: leaf[seeds], getattr(federation, name)) for name in PER_REPLICATE}
+
+
+class ClientTestTable(NamedTuple):
+    """The clients' test examples; U clients that never train follow the N training clients."""
+
+    order: Any  # positions in the training or the test set, int32 [S, W]
+    owner: Any  # the client of each entry of `order`, int32 [S, W]; N + U for padding
+    sizes: Any  # test examples per client, int32 [S, N + U]
 
 
 class Segment(NamedTuple):
@@ -117,6 +127,7 @@ def build(
     seeds: Sequence[int],
     on_host: bool = False,
     availability_trace: np.ndarray | None = None,
+    client_tests: Sequence[ClientTests] | None = None,
 ) -> Federation:
     """Build a federation of NumPy arrays, which `jax.device_put` puts on devices.
 
@@ -137,12 +148,25 @@ def build(
         table["owner"] = np.pad(table["owner"], (0, unused), constant_values=partitions[0].num_clients)
     fields: dict[str, Any] = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
     fields["availability_trace"] = availability_trace
+    fields["client_tests"] = None if client_tests is None else _tests(client_tests)
     scale, shift = _affine(dataset)
     return Federation(
         HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,
         dataset.test_images, dataset.test_labels, dataset.server_images, dataset.server_labels,
         scale, shift, **fields,
     )  # fmt: skip
+
+
+def _tests(client_tests: Sequence[ClientTests]) -> ClientTestTable:
+    sizes = np.array([[len(own) for own in tests.positions] for tests in client_tests], np.int32)
+    num_clients, width = sizes.shape[1], int(sizes.sum(axis=1).max())
+
+    def padded(values: np.ndarray, padding: int) -> np.ndarray:
+        return np.pad(values, (0, width - len(values)), constant_values=padding).astype(np.int32)
+
+    order = np.stack([padded(np.concatenate(tests.positions), 0) for tests in client_tests])
+    owner = np.stack([padded(np.repeat(np.arange(num_clients), own), num_clients) for own in sizes])
+    return ClientTestTable(order, owner, sizes)
 
 
 def _affine(dataset: Dataset) -> tuple[Any, Any]:

@@ -107,9 +107,9 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
     if num_clients > len(labels):
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
     chosen = {option: value for option, value in options.items() if value is not None}
-    assignment = TABLE[scheme](_generator(seed, _DEAL), labels, num_clients, **chosen)
+    assignment = TABLE[scheme](generator(seed, _DEAL), labels, num_clients, **chosen)
     # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
-    order = _generator(seed, _ORDER).permutation(len(assignment.examples))
+    order = generator(seed, _ORDER).permutation(len(assignment.examples))
     order = order[np.argsort(assignment.owners[order], kind="stable")]
     assigned = assignment.examples[order].astype(np.int64)
     sizes = np.bincount(assignment.owners, minlength=num_clients)
@@ -173,7 +173,7 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
     """
     if not 0.0 <= fraction < 1.0:
         raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")
-    rng = _generator(seed, _HOLDOUT)
+    rng = generator(seed, _HOLDOUT)
     parts = []
     for own in partition.indices:
         num_held_out = holdout_size(len(own), fraction)
@@ -182,6 +182,7 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
     return parts
 
 
-def _generator(seed: int, purpose: int) -> np.random.Generator:
+def generator(seed: int, purpose: int) -> np.random.Generator:
+    """Return the random generator of a partition's seed for a purpose."""
     seed = whole_number("the seed of a partition", seed, 0)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))

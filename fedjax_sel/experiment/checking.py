@@ -266,7 +266,7 @@ def check(experiment: Experiment) -> Checked:
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
-    shape = (config.partition.num_clients, config.cohort_size, config.run.rounds)
+    shape = (config.num_training_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
     checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
@@ -276,7 +276,7 @@ def check(experiment: Experiment) -> Checked:
         )
     if config.run.mesh is not None:
         mesh, together = parsing.mesh_shape(config.run.mesh), config.run.seeds_at_once or len(config.run.seeds)
-        places = strategy.num_places(config.partition.num_clients, config.cohort_size)
+        places = strategy.num_places(config.num_training_clients, config.cohort_size)
         devices.check_shape(mesh, together, places, len(jax.devices()))
     if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, *shape, everyone):
         raise UserError(

@@ -14,8 +14,9 @@ import numpy as np
 from fedjax_sel import data, models, tasks
 from fedjax_sel.config import Config, ModelConfig, PartitionConfig
 from fedjax_sel.core import files, jax_settings, parsing, plugins
-from fedjax_sel.data import examples
+from fedjax_sel.data import client_tests, examples
 from fedjax_sel.data import partition as partitions
+from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import Partition
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
@@ -62,6 +63,7 @@ class Given(NamedTuple):
     partitions: tuple[Partition, ...]  # one per seed
     availability_trace: np.ndarray | None = None  # bool [T or more, N]
     law: Law | None = None  # None without a clock
+    client_tests: tuple[ClientTests, ...] | None = None  # one per seed; None without tests of clients
 
     def devices(self, seeds: Sequence[int]) -> np.ndarray | None:
         """Return what identifies the clients' devices: speeds that the law draws, and its jitter; None without a clock.
@@ -82,8 +84,8 @@ def gather(experiment: Experiment, server_share: float, law: Law | None) -> Give
     """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
     availability_trace = trace(experiment)
     dataset = load_data(experiment, server_share)
-    dealt = tuple(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds)
-    return Given(dataset, dealt, availability_trace, law)
+    parts, tests = zip(*(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds))
+    return Given(dataset, parts, availability_trace, law, None if tests[0] is None else tests)
 
 
 def load_data(experiment: Experiment, share: float) -> Dataset:
@@ -114,7 +116,7 @@ def trace(experiment: Experiment) -> np.ndarray | None:
         return None
     else:
         table, source = load_availability(Path(config.selection.available)), config.selection.available
-    (covered, clients), rounds, n = table.shape, config.run.rounds, config.partition.num_clients
+    (covered, clients), rounds, n = table.shape, config.run.rounds, config.num_training_clients
     if clients != n or covered < rounds:
         raise UserError(
             f"--available: {source} covers {clients} clients and {covered} rounds, but the run has {n} clients and "
@@ -127,10 +129,16 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     return table
 
 
-def deal(experiment: Experiment, dataset: Dataset, seed: int) -> Partition:
-    """Make the partition of one seed."""
-    config, settings = experiment.config, experiment.config.partition
+def deal(experiment: Experiment, dataset: Dataset, seed: int) -> tuple[Partition, ClientTests | None]:
+    """Make the partition of one seed, and the clients' test examples; None without any."""
+    config = experiment.config
     data_seed = seed if config.run.data_seed is None else config.run.data_seed
+    whole = _whole_partition(experiment, dataset, data_seed)
+    return client_tests.split(whole, dataset, config.data.client_test, config.partition.unseen_clients, data_seed)
+
+
+def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -> Partition:
+    config, settings = experiment.config, experiment.config.partition
     own = _plugin_function(config) if experiment.partition is None else experiment.partition
     if own is not None:
         return _own_partition(own, config, dataset, data_seed)
@@ -424,11 +432,12 @@ class Problem:
     availability_trace: np.ndarray | None = None  # bool [T or more, N]
     law: Law | None = None  # speed of the clients' devices; None without a clock
     mode: Mode | None = None  # mode of availability; None for a fraction, a file or a table
+    client_tests: tuple[ClientTests, ...] | None = None  # one per seed; None without tests of clients
 
     @property
     def given(self) -> Given:
         """The experiment's data, partitions, availability trace and law of the devices."""
-        return Given(self.dataset, self.partitions, self.availability_trace, self.law)
+        return Given(self.dataset, self.partitions, self.availability_trace, self.law, self.client_tests)
 
 
 def pose(experiment_or_config: Experiment | Config) -> Problem:
@@ -440,7 +449,7 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task, law, mode = check(experiment)
-    dataset, dealt, availability_trace, _ = gather(experiment, server_validation(config, strategy), law)
+    dataset, dealt, availability_trace, _, tests = gather(experiment, server_validation(config, strategy), law)
     largest = max(int(part.sizes.max()) for part in dealt)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
@@ -454,4 +463,4 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         raise UserError(
             f"--available {mode.name}: it depends on labels, but {dataset.name} has no classes; choose another mode"
         )
-    return Problem(config, dataset, dealt, model, task, strategy, optimizers, availability_trace, law, mode)
+    return Problem(config, dataset, dealt, model, task, strategy, optimizers, availability_trace, law, mode, tests)

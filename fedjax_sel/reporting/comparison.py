@@ -85,6 +85,7 @@ class Row(NamedTuple):
     worst_decile: Spread | None = None  # of the clients' training measure; None if it is not measured
     gini_of_clients: Spread | None = None
     jain_of_clients: Spread | None = None
+    client_tests: Mapping[str, Spread] = MappingProxyType({})  # final values on the clients' own test data, by name
 
     @property
     def conditions(self) -> str:
@@ -235,6 +236,9 @@ NOTES_ON_SECONDS = """Simulated seconds are durations on the simulated devices, 
 all runs have in common are the smallest total of any run and seed. N/A: for some seeds, no evaluated round fits. In a
 restricted mean, a seed that has not reached the target by then counts these seconds."""
 
+NOTE_ON_CLIENT_TESTS = """The final models on the clients' own test data. Unseen clients never train. A client without
+test data, or whose measure is undefined, counts as undefined and is left out of the other columns."""
+
 
 _MAY_FAIL = (
     "rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen",
@@ -259,7 +263,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
     """Return a run's table row; the optimizer is empty if only one is compared."""
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
-    num_clients = result.config.partition.num_clients
+    num_clients = result.config.num_training_clients
     seen = metrics.clients_seen(result.cohorts, num_clients)
     rounds_to_target = None if target is None else result.rounds_to_target(target)
     over_clients = result.final_over_clients().values()
@@ -291,6 +295,7 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         target_in_words=result.target_in_words,
         seconds_to_target=until_target(result.seconds) if result.has_clock else None,
         seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
+        client_tests={name: spread(one) for name, one in result.final_client_tests().items()},
         **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
         **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),
     )
@@ -373,10 +378,24 @@ def tables(rows: Sequence[Row], titles: Mapping[str, str], differences: Mapping[
         for shared in dict.fromkeys(row.conditions for row in here):
             own = [row for row in here if row.conditions == shared]
             parts.append(f"## {shared}\n\n{titles[shared]}\n\n{as_markdown(own)}")
-            parts += filter(None, [differences.get(shared)])
+            parts += filter(None, [client_tests(own), differences.get(shared)])
         if len({row.optimizer for row in here}) > 1:
             parts.append(f"## {setting}: strategies by optimizers\n\n{by_optimizer(here)}")
     return "\n\n".join(parts)
+
+
+def client_tests(rows: Sequence[Row]) -> str:
+    """Return the Markdown table of the clients' own tests, one line per strategy and kind of client; empty without."""
+    kinds = dict.fromkeys(name.split(": ")[0] for row in rows for name in row.client_tests)
+    forms = list(dict.fromkeys(name.split(": ")[1] for row in rows for name in row.client_tests))
+    if not kinds:
+        return ""
+    lines = [NOTE_ON_CLIENT_TESTS, "", "| | on | " + " | ".join(forms) + " |", "|---|---|" + "---|" * len(forms)]
+    for row in rows:
+        for kind in kinds:
+            cells = [_text("client_tests", row.client_tests.get(f"{kind}: {form}")) for form in forms]
+            lines.append(f"| {cell(row.algo)} | {kind} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
@@ -447,13 +466,15 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         if field == "rounds_to_target":
             spreads = [row.rounds_to_target for row in rows if row.rounds_to_target is not None]
             found["median"] = [NOT_REACHED if one.reached < one.seeds else f"{one.median:.1f}" for one in spreads]
+    for name in dict.fromkeys(name for row in rows for name in row.client_tests if ": mean " in name):
+        found[name] = [_text("client_tests", row.client_tests.get(name)) for row in rows]
     found["ms of selection"] = [short(1000 * row.selection_seconds_per_round) for row in rows]
     return {heading: cells for heading, cells in found.items() if any(cells)}
 
 
 _DIGITS_OF_CELLS = {
     **dict.fromkeys(("final", "last_rounds", "at_equal_seconds", "gemd"), 4),
-    **dict.fromkeys((*SELECTION_FAIRNESS, *_OVER_CLIENTS), 3),
+    **dict.fromkeys((*SELECTION_FAIRNESS, *_OVER_CLIENTS, "client_tests"), 3),
 }
 
 

@@ -283,7 +283,7 @@ def selection_counts(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
 
 def clients_seen(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     """Draw the number of clients that have trained at least once, after each round."""
-    num_clients = panel.results[0].config.partition.num_clients
+    num_clients = panel.results[0].config.num_training_clients
     seen = [metrics.clients_seen(one.cohorts, num_clients) for one in panel.results]
     curves = [Curve(plots.x_of(one, "round"), values) for one, values in zip(panel.results, seen)]
     draw_curves(axis, panel, styles, curves, num_clients, smooth=False)

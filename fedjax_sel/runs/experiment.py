@@ -142,7 +142,9 @@ class Collector:
         by_seed = jax.tree.map(lambda leaf: np.moveaxis(leaf, 0, 1), records)
         problem, model = self._problem, self._problem.model
         lengths = ledger.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
-        names = (*tasks.names(problem.task).all, tasks.SECONDS)
+        measure = problem.task.measure.name
+        own_tests = (name for kind in ("client", "unseen") for name in tasks.client_columns(kind, measure))
+        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS)
         self._parts.append(
             Result(
                 config=problem.config,

@@ -42,7 +42,7 @@ def find(config: Config, first: int, records: Records, federated: FederatedOptim
 
 def _ids(config: Config, where: str, records: Records, place: tuple[int, int]) -> UserError:
     """Return the error for client IDs that are out of range or repeated."""
-    faults, algo, num_clients = records.faults, config.selection.algo, config.partition.num_clients
+    faults, algo, num_clients = records.faults, config.selection.algo, config.num_training_clients
     answers = {"select": (faults.ids[place], records.cohort[place])}
     if faults.candidates is not None:
         answers["candidates"] = (faults.candidates[place], faults.candidates[place])

@@ -216,10 +216,12 @@ _MATTER = tuple(
 )
 
 
-def per_client(result: Result, experiment_or_config: Experiment | Config | None = None) -> dict[str, np.ndarray]:
-    """Return the task's measures and `loss` of the final models on each client's training data, [seeds, N] each.
+def per_client(
+    result: Result, experiment_or_config: Experiment | Config | None = None, on: str = "train"
+) -> dict[str, np.ndarray]:
+    """Return the task's measures and `loss` of the final models on each client's training or test data.
 
-    The experiment, with any seeds, can be omitted if the result's configuration is complete.
+    The arrays are [seeds, N]. The experiment, with any seeds, can be omitted if the result's configuration is complete.
     """
     if result.weights is None:
         raise UserError(
@@ -228,6 +230,8 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
         )
     given = None if experiment_or_config is None else experiment_of(experiment_or_config)
     problem = pose(result.config if given is None else _with_data_of(result, given))
+    if on == "test" and problem.client_tests is None:
+        raise UserError("per_client: the clients have no test data; run with client_test=0.2 or unseen_clients=0.1")
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
     shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
     own = {name: getattr(host, name) for name in fed.PER_REPLICATE}
@@ -236,13 +240,15 @@ def per_client(result: Result, experiment_or_config: Experiment | Config | None 
     )
 
     def measure(federation: Federation, weights):
-        return evaluation.client_measures(plan, federation, weights)
+        of_clients = evaluation.client_measures if on == "train" else evaluation.test_measures
+        return of_clients(plan, federation, weights)
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
     weights = checkpoint.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
-    return {**found.measures, "loss": found.loss}
+    counts = {} if host.client_tests is None or on == "train" else {"examples": host.client_tests.sizes}
+    return {**found.measures, "loss": found.loss, **counts}
 
 
 def _with_data_of(result: Result, experiment: Experiment) -> Experiment:

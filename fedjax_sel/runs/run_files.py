@@ -115,7 +115,7 @@ class Result:
     @property
     def selection_counts(self) -> np.ndarray:
         """Number of rounds in which each client trained, int [seeds, N]."""
-        return metrics.selection_counts(self.cohorts, self.config.partition.num_clients)
+        return metrics.selection_counts(self.cohorts, self.config.num_training_clients)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return a pandas DataFrame with the rows and columns of `metrics.csv`, one row per round and seed."""
@@ -192,6 +192,20 @@ class Result:
         found = {text: self.measured[column] for text, column in columns.items() if column in self.measured}
         return {text: metrics.last_measured(values) for text, values in found.items()}
 
+    def final_client_tests(self) -> dict[str, np.ndarray]:
+        """Return the last measured values on the clients' own test data, [seeds], by name in words; empty without any.
+
+        Unseen clients never train. Each value leaves out the clients for which the measure is undefined, or that have
+        no test data.
+        """
+        name, words, found = self.test_measure.removeprefix("test_"), self.measure_in_words, {}
+        for kind, whose in (("client", "clients' tests"), ("unseen", "unseen clients")):
+            forms = (f"mean {words}", f"worst-decile {words}", f"Gini index of {words}", f"Jain index of {words}")
+            for column, form in zip(tasks.client_columns(kind, name), (*forms, "undefined")):
+                if column in self.measured:
+                    found[f"{whose}: {form}"] = metrics.last_measured(self.measured[column])
+        return found
+
     def selection_fairness(self) -> dict[str, np.ndarray]:
         """Return the Gini index and Jain index of the selection counts, and the participation gap, [seeds], by name."""
         counts = self.selection_counts
@@ -215,6 +229,7 @@ class Result:
             undefined = metrics.last_measured(self.measured.get(tasks.UNDEFINED_CLIENTS, [[0.0]]))
             if undefined.any():
                 rows.append((f"clients left out ({words} undefined)", undefined))
+        rows += [(name, value) for name, value in self.final_client_tests().items() if not np.isnan(value).all()]
         if (target := self.config.run.target_accuracy) is not None:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
             if self.has_clock:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel import devices, metrics
+from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
@@ -53,7 +53,7 @@ def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, 
 
 
 class ClientMeasures(NamedTuple):
-    """Metrics of the global models on each client's training data: means over its examples, float32 [S, N]."""
+    """Metrics of the global models on each client's data: means over its examples, float32 [S, N]."""
 
     measures: dict[str, jax.Array]
     loss: jax.Array
@@ -70,25 +70,60 @@ def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> Train
     """Evaluate the models of all replicates on all clients' training data, in one pass over the examples."""
     sums, losses = _sums_of_clients(plan, federation, weights)
     total, first = federation.train_sizes.sum(axis=1), plan.trainer.task.measure
-    of_clients = sums[first.name] / federation.train_sizes
-    sign = 1.0 if first.higher_is_better else -1.0
-    worst = sign * jax.vmap(metrics.worst_decile)(sign * of_clients)
     means = {name: values.sum(axis=1) / total for name, values in sums.items()}
-    undefined = metrics.undefined_clients(of_clients).astype(jnp.float32)
-    spread = (worst, metrics.gini_index(of_clients), metrics.jain_index(of_clients), undefined)
+    spread = _spread(plan, sums[first.name] / federation.train_sizes)
     return TrainMetrics(means, losses.sum(axis=1) / total, *spread)
 
 
-def _sums_of_clients(plan: Plan, federation: Federation, weights: Weights) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Sum the task's measures and the losses over each client's training examples: float32 [S, N] each."""
-    values = _per_example(plan, federation, weights, federation.images, federation.labels)
-    values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
+def _spread(plan: Plan, of_clients: jax.Array) -> tuple[jax.Array, ...]:
+    """Return worst decile, Gini index, Jain index and number of undefined clients, [S], of the first measure [S, N]."""
+    sign = 1.0 if plan.trainer.task.measure.higher_is_better else -1.0
+    worst = sign * jax.vmap(metrics.worst_decile)(sign * of_clients)
+    undefined = metrics.undefined_clients(of_clients).astype(jnp.float32)
+    return worst, metrics.gini_index(of_clients), metrics.jain_index(of_clients), undefined
+
+
+def _sums_of_clients(
+    plan: Plan, federation: Federation, weights: Weights, tests: bool = False
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Sum the task's measures and the losses over each client's training or test examples: float32 [S, N] each."""
+    inputs, targets, order, owner = federation.images, federation.labels, federation.order, federation.owner
     num_clients = federation.starts.shape[1]
+    if tests:
+        assert federation.client_tests is not None
+        order, owner, num_clients = *federation.client_tests[:2], federation.client_tests.sizes.shape[1]
+        if not plan.tests_in_training_set:
+            inputs, targets = federation.test_images, federation.test_labels
+    values = _per_example(plan, federation, weights, inputs, targets)
+    values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
 
     def of_one(values, order, owner):
         return jax.ops.segment_sum(values[order], owner, num_segments=num_clients + 1)[:num_clients]
 
-    return jax.tree.map(lambda leaf: jax.vmap(of_one)(leaf, federation.order, federation.owner), values)
+    return jax.tree.map(lambda leaf: jax.vmap(of_one)(leaf, order, owner), values)
+
+
+def client_tests(plan: Plan, federation: Federation, weights: Weights) -> dict[str, jax.Array]:
+    """Evaluate the models of all replicates on the clients' test examples; columns of `tasks.client_columns`, [S].
+
+    The mean is over clients with a defined measure. A client without test examples is undefined.
+    """
+    measure, num_clients = plan.trainer.task.measure.name, federation.starts.shape[1]
+    of_clients = test_measures(plan, federation, weights).measures[measure]
+    found = {}
+    for kind, own in (("client", of_clients[:, :num_clients]), ("unseen", of_clients[:, num_clients:])):
+        if own.shape[1]:
+            mean = jnp.nanmean(jnp.where(jnp.isfinite(own), own, jnp.nan), axis=1)
+            found |= dict(zip(tasks.client_columns(kind, measure), (mean, *_spread(plan, own)), strict=True))
+    return found
+
+
+def test_measures(plan: Plan, federation: Federation, weights: Weights) -> ClientMeasures:
+    """Evaluate the models of all replicates, [S, ...], on each client's test examples; NaN without any, [S, N + U]."""
+    assert federation.client_tests is not None
+    measures, losses = _sums_of_clients(plan, federation, weights, tests=True)
+    sizes = federation.client_tests.sizes
+    return ClientMeasures({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
 def _per_example(

@@ -49,7 +49,10 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
-    federation = fed.build(*problem.given[:2], config.data.holdout, data_seeds, on_host, problem.availability_trace)
+    federation = fed.build(
+        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.availability_trace,
+        problem.client_tests,
+    )  # fmt: skip
     every = run.eval_every if eval_every is None else eval_every
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:
@@ -62,7 +65,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 
 def num_places(problem: Problem) -> int:
     """Return the number of places of a cohort."""
-    return problem.strategy.num_places(problem.config.partition.num_clients, problem.config.cohort_size)
+    return problem.strategy.num_places(problem.config.num_training_clients, problem.config.cohort_size)
 
 
 def images_stay_on_host(problem: Problem) -> bool:
@@ -75,7 +78,7 @@ def images_stay_on_host(problem: Problem) -> bool:
 
 def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
     """Return the client table in host memory; None if the devices keep it or clients keep no state."""
-    run, num_clients = problem.config.run, problem.config.partition.num_clients
+    run, num_clients = problem.config.run, problem.config.num_training_clients
     row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
     groups = plan.mesh.devices.shape[0]
     of_a_device = seeds_at_once // groups * num_clients * memory.array_bytes(row)
@@ -142,6 +145,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
+        eval_clients_every=config.run.eval_clients_every,
+        tests_in_training_set=problem.client_tests is not None and problem.client_tests[0].in_training_set,
         evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
         clients_at_once=at_once,
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
@@ -157,5 +162,5 @@ def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
     mask = jax.jit(jax.vmap(partial(availability.available_clients, plan), (None, None, 0)))(host, streams, rounds)
     if mask is None:
-        return np.ones((plan.num_rounds, problem.config.partition.num_clients), bool)
+        return np.ones((plan.num_rounds, problem.config.num_training_clients), bool)
     return np.array(mask[:, 0])

@@ -329,6 +329,12 @@ def record(
 
     test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
     unknown = evaluation.TrainMetrics(unmeasured, *[nan] * 5)
+    own_tests = {}
+    if federation.client_tests is not None:
+        columns = jax.eval_shape(partial(evaluation.client_tests, plan), federation, params)
+        measure_clients = partial(evaluation.client_tests, plan, federation, params)
+        period = plan.eval_clients_every or plan.num_rounds
+        own_tests = _every(period, plan.num_rounds, round, measure_clients, {name: nan for name in columns})
     train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
@@ -341,7 +347,8 @@ def record(
             over_clients=(train.worst_decile, train.gini, train.jain, train.undefined),
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
             seconds=clock.round_seconds(plan, cohort, bill, start),
-        ),
+        )
+        | own_tests,
         nonfinite=reports.mask & ~finite,
         faults=find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared)),
         events=billing.round_events(context, cohort, finite, bill, start, reads.num_losses),

@@ -132,7 +132,7 @@ def label_counts(path: Path) -> np.ndarray | None:
     dataset = problem.load_data(experiment, share)
     if not dataset.has_classes:
         return None
-    parts = tuple(problem.deal(experiment, dataset, seed) for seed in config.run.seeds)
+    parts = tuple(problem.deal(experiment, dataset, seed)[0] for seed in config.run.seeds)
     recorded = folder.made_from(path)
     if recorded is not None:
         now = folder.digests(Given(dataset, parts), config.run.seeds)
@@ -216,7 +216,7 @@ class Run(NamedTuple):
 def curves(run: Run) -> dict[str, Any]:
     """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
-    seen = metrics.clients_seen(run.result.cohorts, run.result.config.partition.num_clients).astype(np.float64)
+    seen = metrics.clients_seen(run.result.cohorts, run.result.config.num_training_clients).astype(np.float64)
     seen[:, run.cohorts_known :] = np.nan
     if run.cohorts_known:
         found["clients_seen"] = summary(seen)
@@ -245,7 +245,7 @@ NO_CLIENT = 65_535
 def cohorts(run: Run) -> dict[str, Any] | None:
     """Return the client IDs of the cohorts; None if no cohort is saved yet, or the IDs exceed two bytes."""
     ids = run.result.cohorts[:, : run.cohorts_known]
-    if not ids.size or run.result.config.partition.num_clients >= NO_CLIENT:
+    if not ids.size or run.result.config.num_training_clients >= NO_CLIENT:
         return None
     seeds = max(1, min(len(ids), MOST_IDS // max(ids[0].size, 1)))
     every = -(-ids[0].size // MOST_IDS)
@@ -265,7 +265,7 @@ def counts(run: Run) -> dict[str, Any] | None:
     if not run.cohorts_known:
         return None
     saved = run.result.cohorts[:, : run.cohorts_known]
-    found = metrics.selection_counts(saved, run.result.config.partition.num_clients)
+    found = metrics.selection_counts(saved, run.result.config.num_training_clients)
     return _ranked(-np.sort(-found.astype(np.float64), axis=1))
 
 
@@ -533,7 +533,7 @@ def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any
         "target": first.config.run.target_accuracy,
         "measure": first.test_measure,
         "words": first.measure_in_words,
-        "clients": first.config.partition.num_clients,
+        "clients": first.config.num_training_clients,
         "seeds": list(first.seeds),
         "labels": None if labels is None else [short(one) for one in labels],
         "classes": 0 if labels is None else labels.shape[2],

@@ -1,0 +1,106 @@
+"""The clients' own test examples, and the clients that never train."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import fedjax_sel
+from fedjax_sel import UserError, metrics
+from fedjax_sel.data import Dataset, client_tests, partition
+from fedjax_sel.experiment.problem import pose
+
+SMALL = fedjax_sel.preset("quickstart").replace(
+    num_clients=12, num_selected=3, rounds=4, chunk=2, seeds=2, client_test=0.2, unseen_clients=0.25
+)
+
+
+def natural(train_owners, test_owners):
+    rng = np.random.default_rng(0)
+    train, test = (
+        (rng.normal(size=(len(owners), 3)).astype(np.float32), rng.integers(0, 3, len(owners)))
+        for owners in (train_owners, test_owners)
+    )
+    dataset = Dataset.from_arrays(train=train, test=test, client_ids=train_owners, num_classes=3)
+    return dataclasses.replace(dataset, test_clients=np.asarray(test_owners))
+
+
+def test_a_share_of_each_client_tests_and_unseen_clients_test_with_all_examples():
+    problem = pose(SMALL)
+    assert SMALL.num_training_clients == 9
+    for seed, (part, tests) in enumerate(zip(problem.partitions, problem.client_tests)):
+        whole = partition.make("shards", problem.dataset.train_labels, 12, seed, shards_per_client=1)
+        assert part.num_clients == 9 and len(tests.positions) == 12 and tests.in_training_set
+        before = {frozenset(own.tolist()) for own in whole.indices}
+        for own, tested in zip(part.indices, tests.positions):
+            assert not {*own} & {*tested} and len(tested) == int(0.2 * (len(own) + len(tested)))
+            assert frozenset([*own.tolist(), *tested.tolist()]) in before
+        assert all(frozenset(own.tolist()) in before for own in tests.positions[9:])
+        assert not {*np.concatenate(tests.positions)} & {*np.concatenate(part.indices)}
+        assert {*part.remainder} == {*range(whole.num_examples)} - {*np.concatenate(part.indices)}
+
+
+def test_without_the_settings_nothing_changes():
+    problem = pose(SMALL.replace(client_test=0.0, unseen_clients=0.0))
+    assert problem.client_tests is None and problem.partitions[0].num_clients == 12
+    plain = fedjax_sel.preset("quickstart")
+    assert plain.replace(eval_clients_every=0).fingerprint() == plain.fingerprint()
+    assert SMALL.fingerprint() != SMALL.replace(client_test=0.3).fingerprint()
+
+
+def test_natural_clients_test_on_their_own_test_examples():
+    train, test = np.repeat([5, 7, 9], 6), np.array([9, 5, 5, 3, 9, 5])
+    dataset = natural(train, test)
+    whole = partition.make("natural", dataset.train_labels, 3, 0, client_ids=dataset.client_ids)
+    part, tests = client_tests.split(whole, dataset, 0.0, 0.0, 0)
+    assert part.sizes.tolist() == [6, 6, 6] and not tests.in_training_set
+    names = [int(dataset.client_ids[own[0]]) for own in part.indices]
+    assert {name: own.tolist() for name, own in zip(names, tests.positions)} == {5: [1, 2, 5], 7: [], 9: [0, 4]}
+    part, tests = client_tests.split(whole, dataset, 0.0, 0.34, 0)
+    assert part.num_clients == 2 and len(tests.positions) == 3
+
+
+def test_columns_equal_a_plain_evaluation_of_each_client():
+    uneven = {"partition": "dirichlet", "dirichlet_form": "yurochkin", "alpha": 0.5}
+    config = SMALL.replace(client_test=0.01, eval_clients_every=2, **uneven)  # below 100 examples: no test example
+    result = fedjax_sel.run(config)
+    found = fedjax_sel.per_client(result, on="test")
+    problem = pose(config)
+    for seed in range(2):
+        weights = result.weights_of(seed)
+        accuracy = np.full(12, np.nan)
+        for client, own in enumerate(problem.client_tests[seed].positions):
+            assert found["examples"][seed, client] == len(own)
+            if len(own):
+                images = problem.dataset.train_images[own].astype(np.float32) / 255.0
+                inputs = (images - np.float32(problem.dataset.mean)) / np.float32(problem.dataset.std)
+                logits = np.asarray(result.model.apply(weights, inputs, None).prediction)
+                accuracy[client] = (logits.argmax(axis=1) == problem.dataset.train_labels[own]).mean()
+        np.testing.assert_allclose(found["accuracy"][seed], accuracy, atol=1e-6)
+        for kind, own in (("client", accuracy[:9]), ("unseen", accuracy[9:])):
+            column = {name: result.measured[f"{kind}_test_{name}"][seed] for name in ("accuracy", "undefined")}
+            assert np.isnan(column["accuracy"][[0, 2]]).all() and not np.isnan(column["undefined"][[1, 3]]).any()
+            assert column["undefined"][-1] == np.isnan(own).sum()
+            np.testing.assert_allclose(column["accuracy"][-1], np.nanmean(own), atol=1e-6)
+            worst = result.measured[f"{kind}_test_worst_decile_accuracy"][seed, -1]
+            np.testing.assert_allclose(worst, metrics.worst_decile(own), atol=1e-6)
+    assert result.client_test_undefined[:, -1].min() > 0
+
+
+def test_strategies_know_the_training_clients_only():
+    def select(rng, state, now):
+        assert now.env.num_clients == 9 and len(now.info.label_histogram.value) == 9
+        return [0, 4, 8]
+
+    requests = [fedjax_sel.strategies.Request("label_histogram", "all", fedjax_sel.strategies.at_start())]
+    mine = fedjax_sel.strategies.from_numpy("mine", select, requests=requests)
+    result = fedjax_sel.run(fedjax_sel.Experiment.of(SMALL, algo=mine))
+    assert result.ledger.floats_up[0, 0] == 9 * 10 and result.selection_counts.shape == (2, 9)
+
+
+def test_what_cannot_be():
+    with pytest.raises(UserError, match=r"--num-selected: 10 exceeds the 9 clients"):
+        pose(SMALL.replace(num_selected=10))
+    result = fedjax_sel.run(SMALL.replace(client_test=0.0, unseen_clients=0.0, rounds=1, seeds=1))
+    with pytest.raises(UserError, match="the clients have no test data; run with"):
+        fedjax_sel.per_client(result, on="test")

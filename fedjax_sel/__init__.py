@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
-    "Result", "Selector", "UserError", "__version__", "availability_table", "load", "per_client", "preset", "run",
-    "run_comparison",
+    "Result", "Selector", "UserError", "__version__", "availability_table", "load", "measures", "per_client", "preset",
+    "run", "run_comparison",
 ]  # fmt: skip
 
 
@@ -181,6 +181,30 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
     from fedjax_sel.runs import reading as per_client
 
     return per_client.per_client(result, experiment, one_of("on", on, ("train", "test")))
+
+
+def measures(result: "Result", experiment: "Experiment | Config | None" = None, on: str = "test") -> Any:
+    """Return the measures that papers report, of a run's final models.
+
+    Classification: accuracy, balanced accuracy, macro F1, AUC (mean over classes, one against the rest), top-5
+    accuracy. Multilabel: accuracy, macro F1, AUC. Next token: accuracy, perplexity. Regression: mean absolute error,
+    R2.
+
+    Args:
+        result: result of `run` or `load`, with its weights.
+        experiment: as for `per_client`.
+        on: "test" for the test set; "clients" for each client's own test data, where unseen clients come last.
+
+    Returns:
+        Name of a measure -> [seeds], or [seeds, N] on clients; NaN where it is undefined: for a client without test
+        data, an AUC of one class, or an R2 of equal targets.
+
+    Raises:
+        UserError: the result has no weights, the data cannot be read, or the experiment is another one.
+    """
+    from fedjax_sel.runs.measures import measure
+
+    return measure(result, experiment, on)
 
 
 def availability_table(experiment: "Experiment | Config", seed: int = 0) -> "np.ndarray":

@@ -48,6 +48,9 @@ def main(arguments: Sequence[str]) -> int:
     found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)
+    if parsed.measures:
+        for setting in found:
+            print(f"\n{measures(html.named(setting), setting.results)}")
     if parsed.html is not None:
         _write(parsed.html, html.Reader(not parsed.quick, say).chapters(found, {}))
         print(f"Report in {parsed.html}")
@@ -65,6 +68,8 @@ def make_parser() -> Parser:
     about = f"image file of the curves (default: {PICTURE}; none with --html)"
     how.add_argument("--out", type=command_line.picture, metavar="FILE", help=about)
     command_line.add_style(how)
+    about = "print macro F1, AUC and the like of the final models; evaluates them on the runs' data"
+    how.add_argument("--measures", action="store_true", help=about)
     about = f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'"
     how.add_argument("--html", nargs="?", type=command_line.path, const=PAGE, metavar="FILE", help=about)
     how.add_argument("--watch", action="store_true", help="with --html: update the page until all runs finish")
@@ -173,12 +178,43 @@ def _tables_and_pictures(found: list, out: Path, style: str) -> None:
         print(f"\nCurves in {picture}")
 
 
+def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) -> str:
+    """Return a Markdown table of the measures of final models: mean and standard deviation over seeds."""
+    import numpy as np
+
+    import fedjax_sel
+    from fedjax_sel.reporting.html import reject_plugins
+
+    tables: dict[str, dict[str, str]] = {}
+    for name, path in zip(named, folders):
+        reject_plugins(path)
+        result, table = fedjax_sel.load(path), {}
+        for measure, values in fedjax_sel.measures(result).items():
+            table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))
+        own = fedjax_sel.measures(result, on="clients") if result.final_client_tests() else {}
+        for measure, values in own.items():
+            values = values[:, : result.config.num_training_clients]
+            missing = np.isnan(values).sum(axis=1).mean()
+            pair = command_line.mean_and_deviation(measure, np.nanmean(values, axis=1))
+            note = f" ({missing:g} of {values.shape[1]} undefined)" if missing else ""
+            table[f"{measure} (mean over clients)"] = " ± ".join(filter(None, pair)) + note
+        tables[name] = table
+    return _table(tables)
+
+
+def _table(rows: Mapping[str, Mapping[str, str]]) -> str:
+    """Return a Markdown table from cells by row and column; a missing cell is empty."""
+    heads = list(dict.fromkeys(head for row in rows.values() for head in row))
+    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
+    for name, row in rows.items():
+        lines.append(f"| {cell(name)} | " + " | ".join(row.get(head, "") for head in heads) + " |")
+    return "\n".join(lines)
+
+
 def markdown(results: Mapping[str, "Result"]) -> str:
     """Return a Markdown table of several runs: mean and standard deviation over seeds, N/A if any seed is NaN."""
-    tables = {name: dict(result.summary()) for name, result in results.items()}
-    rows = list(dict.fromkeys(row for table in tables.values() for row in table))
-    lines = ["| | " + " | ".join(rows) + " |", "|---|" + "---|" * len(rows)]
-    for name, table in tables.items():
-        given = [command_line.mean_and_deviation(row, table[row]) if row in table else () for row in rows]
-        lines.append(f"| {cell(name)} | " + " | ".join(" ± ".join(filter(None, pair)) for pair in given) + " |")
-    return "\n".join(lines)
+    tables = {}
+    for name, result in results.items():
+        pairs = {row: command_line.mean_and_deviation(row, values) for row, values in result.summary()}
+        tables[name] = {row: " ± ".join(filter(None, pair)) for row, pair in pairs.items()}
+    return _table(tables)

@@ -149,7 +149,7 @@ def build(
     fields: dict[str, Any] = {name: np.stack([table[name] for table in tables]) for name in tables[0]}
     fields["availability_trace"] = availability_trace
     fields["client_tests"] = None if client_tests is None else _tests(client_tests)
-    scale, shift = _affine(dataset)
+    scale, shift = affine(dataset)
     return Federation(
         HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,
         dataset.test_images, dataset.test_labels, dataset.server_images, dataset.server_labels,
@@ -169,7 +169,7 @@ def _tests(client_tests: Sequence[ClientTests]) -> ClientTestTable:
     return ClientTestTable(order, owner, sizes)
 
 
-def _affine(dataset: Dataset) -> tuple[Any, Any]:
+def affine(dataset: Dataset) -> tuple[Any, Any]:
     """Return the scale and the shift of pixels, with None for inputs that are not images."""
     if dataset.std is None:
         return None, None
@@ -244,9 +244,14 @@ def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> A
 
 def normalize(federation: Federation, images: Any) -> Any:
     """Normalize uint8 pixels to float32 by the data set's mean and standard deviation; keep all other inputs."""
-    if federation.scale is None:
+    return scaled(images, federation.scale, federation.shift)
+
+
+def scaled(images: Any, scale: Any, shift: Any) -> Any:
+    """Scale and shift images, by the values of `affine`; keep all other inputs."""
+    if scale is None:
         return images
     return jax.tree.map(
         lambda array, scale, shift: array if scale is None else array.astype(jnp.float32) * scale + shift,
-        images, federation.scale, federation.shift,
+        images, scale, shift,
     )  # fmt: skip

@@ -19,7 +19,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
-from fedjax_sel.experiment.problem import pose
+from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
 from fedjax_sel.runs.run_files import COHORTS, DATA, METRICS, RESULT, Digests, Manifest, Result
@@ -223,13 +223,7 @@ def per_client(
 
     The arrays are [seeds, N]. The experiment, with any seeds, can be omitted if the result's configuration is complete.
     """
-    if result.weights is None:
-        raise UserError(
-            "per_client: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
-            'and with weights="latest" from the newest checkpoint'
-        )
-    given = None if experiment_or_config is None else experiment_of(experiment_or_config)
-    problem = pose(result.config if given is None else _with_data_of(result, given))
+    problem = problem_of(result, experiment_or_config, "per_client")
     if on == "test" and problem.client_tests is None:
         raise UserError("per_client: the clients have no test data; run with client_test=0.2 or unseen_clients=0.1")
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
@@ -245,10 +239,22 @@ def per_client(
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
+    assert result.weights is not None, "`problem_of` rejects such results"
     weights = checkpoint.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     counts = {} if host.client_tests is None or on == "train" else {"examples": host.client_tests.sizes}
     return {**found.measures, "loss": found.loss, **counts}
+
+
+def problem_of(result: Result, experiment_or_config: Experiment | Config | None, function: str) -> Problem:
+    """Return the problem of a result with weights; `function` begins the messages of errors."""
+    if result.weights is None:
+        raise UserError(
+            f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
+            'and with weights="latest" from the newest checkpoint'
+        )
+    given = None if experiment_or_config is None else experiment_of(experiment_or_config)
+    return pose(result.config if given is None else _with_data_of(result, given))
 
 
 def _with_data_of(result: Result, experiment: Experiment) -> Experiment:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ComparisonResult", "Config", "DamagedRunError", "Dataset", "Experiment", "NonFiniteUpdateError",
     "Result", "Selector", "UserError", "__version__", "availability_table", "load", "measures", "per_client", "preset",
-    "run", "run_comparison",
+    "run", "run_comparison", "sweep",
 ]  # fmt: skip
 
 
@@ -135,6 +135,39 @@ def run_comparison(
     if found.stopped:
         terminal.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found
+
+
+def sweep(
+    algos: "str | Strategy | Sequence[str | Strategy]",
+    setting: "str | Config | Experiment",
+    values: "Mapping[str, Sequence[Any]]",
+    *,
+    out: "str | Path",
+    progress: bool = False,
+) -> "ComparisonResult":
+    """Run strategies over a grid of settings, as `fedjax-sel compare --sweep` does.
+
+    Args:
+        algos: strategies, as for `run_comparison`.
+        setting: a preset, a configuration or an experiment, which the values change.
+        values: field -> its values, e.g. {"learning_rate": [0.01, 0.02]}; several fields make a grid.
+        out: folder; it also holds the heat map `sweep.png`.
+        progress: whether to report progress on stderr.
+
+    Returns:
+        The results; a row's `setting` names the values, e.g. "learning_rate=0.01".
+
+    Raises:
+        UserError: one of the runs is invalid; the check precedes all runs.
+    """
+    from fedjax_sel.experiment import experiment_of
+    from fedjax_sel.reporting import compared, sweeps
+
+    base = experiment_of(preset(setting) if isinstance(setting, str) else setting)
+    grid = sweeps.make_grid({field: list(map(str, tried)) for field, tried in values.items()})
+    changes: dict[str, dict[str, Any]] = {name: dict(point) for name, point in grid.items()}
+    settings = {name: base.replace(**own) for name, own in changes.items()}
+    return compared.compare(algos, settings, out, None, (), (), progress, True, grid)
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":

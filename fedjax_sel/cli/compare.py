@@ -4,13 +4,14 @@ import argparse
 import itertools
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli.command_line import Parser, quoted_command
 from fedjax_sel.config import flat_types, validate
+from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ EPILOG = """examples:
   fedjax-sel compare --algos random fedcor --out runs/both \\
       --optimizers fedavg "fedprox[mu=1]" scaffold
       every strategy under every optimizer
+  fedjax-sel compare --algos random fedcor --out runs/rates \\
+      --sweep learning-rate 0.005 0.01 0.02
+      each strategy's best learning rate
   fedjax-sel compare --algos random fedcor --out runs/both --dry-run
       memory, traffic and time of the runs, before they start
 
@@ -51,13 +55,20 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input o
 others are in the table); 129 terminal closed; 130 interrupted.
 """
 NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this command's own --out
+NOT_SWEPT = {"seeds", "resume", "keep"}  # every run of a comparison has the same
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
-    if flags.presets is None:
+    grid = _grid(parser, flags.sweep or [])
+    if grid:
+        if flags.presets is not None:
+            raise UserError("--presets and --sweep: give one of them")
+        changes = {name: [f"--{field}={value}" for field, value in point.items()] for name, point in grid.items()}
+        settings = {name: command_line.parse(parser, [*arguments, *own])[0] for name, own in changes.items()}
+    elif flags.presets is None:
         settings = {flags.preset: config}
     else:
         _give_one_of(arguments, "--preset", "--presets")
@@ -78,9 +89,23 @@ def main(arguments: Sequence[str]) -> int:
     from fedjax_sel.runs.sweep import make_jobs
 
     experiments = {name: experiment_of(config) for name, config in settings.items()}
-    jobs = make_jobs(experiments, flags.algos, flags.out, flags.presets is not None, flags.optimizers)
+    jobs = make_jobs(experiments, flags.algos, flags.out, len(settings) > 1 or bool(grid), flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
-    return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments)
+    return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
+
+
+def _grid(parser: Parser, given: Sequence[Sequence[str]]) -> "Mapping[str, Mapping[str, str]]":
+    """Return the settings of --sweep: every combination of the fields' values, by name."""
+    from fedjax_sel.reporting import sweeps
+
+    values: dict[str, Sequence[str]] = {}
+    for field, *tried in given:
+        name = field.lstrip("-").replace("_", "-")
+        one_of("--sweep", name.replace("-", "_"), set(flat_types()) - NOT_FLAGS - NOT_SWEPT)
+        if len(tried) < 2 or len({*tried}) < len(tried):
+            raise UserError(f"--sweep {field}: {' '.join(tried) or 'no value'}; give two or more different values")
+        values[name] = tried
+    return sweeps.make_grid(values) if values else {}
 
 
 def make_parser() -> Parser:
@@ -91,6 +116,8 @@ def make_parser() -> Parser:
     about = 'strategies to compare, e.g. random "fl_dp3s[profile=gradient]"'
     what.add_argument("--algos", nargs="+", required=True, metavar="ALGO", help=about)
     what.add_argument("--presets", nargs="+", metavar="NAME", help="several presets, instead of one --preset")
+    about = "a setting and its values, e.g. learning-rate 0.01 0.02 0.05; several make a grid"
+    what.add_argument("--sweep", nargs="+", action="append", metavar=("SETTING", "VALUE"), help=about)
     about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
     what.add_argument("--optimizers", nargs="+", metavar="NAME", help=about)
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
@@ -122,10 +149,12 @@ def _dry_run(jobs: "Sequence[Job]") -> int:
     return 0
 
 
-def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str]) -> int:
+def _compare(
+    jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str], grid: "Mapping[str, Mapping[str, str]]"
+) -> int:
     """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
-    from fedjax_sel.reporting import compared, plots
+    from fedjax_sel.reporting import compared, plots, sweeps
     from fedjax_sel.runs.terminal import exit_code
 
     logs.make(flags.log, flags.out)  # report a missing package before the first run
@@ -135,13 +164,15 @@ def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequen
         return logs.make(flags.log, Path(str(job.config.run.out)))
 
     look, timing = plots.look_of(flags.format, flags.style), not flags.no_selection_timing
-    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, timing, look)
+    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, timing, look, grid)
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {flags.out}; {how} resumes")
         return exit_code(found.stopped_by)
     if found.rows:
         _print(found)
+        for line in sweeps.summary(found.rows, grid):
+            print(line)
     for text in found.failed:
         print(f"failed: {text}", file=sys.stderr)
     return 3 if found.failed else 0

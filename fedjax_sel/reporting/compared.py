@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel import callbacks, logs
@@ -15,7 +16,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, comparison_plots, plots, sweeps
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import folder, run_files, sweep
 from fedjax_sel.runs.run_files import Result
@@ -102,11 +103,13 @@ def run(
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
     selection_timing: bool = True,
     look: plots.Look = plots.SCREEN,
+    grid: sweeps.Grid = MappingProxyType({}),
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
     `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. Without
     `selection_timing`, the time of selection is not measured. `look` is that of the plots.
+    The settings of a `grid` also get the table of a sweep.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
@@ -124,6 +127,8 @@ def run(
                     plots.curves_if_lost({done.job.algo: done.result}, picture)
                 differences = comparison.by_conditions(found.pairs)  # after each run, so that they can be read early
                 page = comparison.document(found.rows, found.titles, found.failed, len(jobs), command, differences)
+                if grid and found.rows:
+                    page += f"\n{sweeps.as_markdown(found.rows, grid)}\n"
                 with run_files.writing(out):
                     files.write(out / PAGE, page.encode())
                     for name, text in found.as_csv().items():
@@ -132,6 +137,8 @@ def run(
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
             comparison_plots.draw(found.rows, found.results, out, look)
+            if grid:
+                sweeps.draw(found.rows, out, look)
         return found
 
 
@@ -151,8 +158,9 @@ def compare(
     log: str | Sequence[str],
     progress: bool,
     selection_timing: bool,
+    grid: sweeps.Grid = MappingProxyType({}),
 ) -> ComparisonResult:
-    """Run a comparison from Python; see `fedjax_sel.run_comparison`."""
+    """Run a comparison from Python; see `fedjax_sel.run_comparison` and `fedjax_sel.sweep`."""
     chosen, named = _several("algos", algos, (str, sweep.KINDS["--algos"])), _named(settings, (Config, Experiment))
     servers = None if optimizers is None else _several("optimizers", optimizers, (str, sweep.KINDS["--optimizers"]))
     folder = Path(out)
@@ -172,7 +180,7 @@ def compare(
     def callbacks_of(job: Job) -> Sequence[Any]:
         return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
 
-    return run(jobs, folder, command, say, progress, callbacks_of, selection_timing)
+    return run(jobs, folder, command, say, progress, callbacks_of, selection_timing, grid=grid)
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:

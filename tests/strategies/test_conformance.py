@@ -83,6 +83,6 @@ def test_variants_conform(name, parameters):
 
 @pytest.mark.slow
 def test_gpfl_ref_conforms_but_for_what_its_code_does():
-    """The reference code knows no availability, may leave places empty, and refuses cohorts of most clients (gpfl.py)."""
+    """The reference code knows no availability, leaves places empty, and refuses cohorts of most clients (gpfl.py)."""
     skip = ("availability", "cohort", "K = 1, N - 1, N")
     testing.check_strategy(lambda: strategies.make("gpfl", preset="gpfl-ref"), skip=skip)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_BARS = 120
 _MAX_LEGEND = 20
+_SAMPLES = 10  # clients with an image in the picture of --feature-skew
 _GEMD_COHORTS = 2000  # random cohorts, of which the expected GEMD (FL-DP3S Eq. 15) is a mean
 
 
@@ -60,13 +61,25 @@ def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, popula
     }
 
 
-def _figure(sizes: np.ndarray, label_counts: np.ndarray | None, title: str) -> Figure:
-    """Draw the client sizes, [N], and label counts [N, C] as stacked bars or (for many clients) as a heat map."""
+def _figure(
+    sizes: np.ndarray, label_counts: np.ndarray | None, title: str, samples: dict[int, np.ndarray] | None = None
+) -> Figure:
+    """Draw the client sizes, [N], and label counts [N, C] as stacked bars or (for many clients) as a heat map.
+
+    `samples` are images of some clients, [H, W, channels] each, in a row below.
+    """
     import numpy as np  # imported here, because --help must stay fast
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 if label_counts is None else 11, 4.5), layout="constrained")
-    figure.suptitle(title)
+    whole = Figure(figsize=(5 if label_counts is None else 11, 6 if samples else 4.5), layout="constrained")
+    whole.suptitle(title)
+    figure: Any = whole
+    if samples:
+        halves: Any = whole.subfigures(2, 1, height_ratios=(4.5, 1.5))
+        figure, below = halves
+        for axes, (client, image) in zip(below.subplots(1, len(samples)), samples.items()):
+            axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
+            axes.set(xticks=(), yticks=(), xlabel=f"client {client}")
     right: Any
     if label_counts is None:
         right = figure.subplots()
@@ -79,7 +92,7 @@ def _figure(sizes: np.ndarray, label_counts: np.ndarray | None, title: str) -> F
     for axis in (right.xaxis, right.yaxis):
         axis.get_major_locator().set_params(integer=True)
     right.spines[["top", "right"]].set_visible(False)
-    return figure
+    return whole
 
 
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
@@ -206,12 +219,16 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     rows |= {
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
-        **({} if tests is None else {"clients' tests": _about_tests(tests, parts.num_clients)}),
+        **({} if tests is None else {"clients' tests": _about_tests(tests[0], parts.num_clients)}),
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),
     }
+    changed = config.partition.feature_skew != "none"
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
-    plots.save(_figure(sizes, counts, title), flags.picture, plots.SCREEN._replace(dpi=150))
+    title += f", {config.partition.feature_skew}" if changed else ""
+    shown = np.unique(np.linspace(0, parts.num_clients - 1, _SAMPLES).astype(int)) if changed else []
+    samples = {int(client): dataset.train_images[parts.indices[client][0]] for client in shown}
+    plots.save(_figure(sizes, counts, title, samples), flags.picture, plots.SCREEN._replace(dpi=150))
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in rows.items():
         console.print(f"{name:<22}{value}")

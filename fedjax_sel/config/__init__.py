@@ -618,8 +618,8 @@ FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclass
 _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _LATER = (
-    "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes", "small_clients", "feature_skew", "label_noise",
-    "noisy_clients",
+    "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
+    "small_clients", "feature_skew", "label_noise", "noisy_clients",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 

@@ -190,8 +190,8 @@ def _large_enough(draw: Callable[[], np.ndarray], min_size: int, small_clients: 
     _check_room(len(sizes), min_size, int(sizes.sum()))
     if small_clients == "redraw":
         warnings.warn(
-            f"{np.count_nonzero(sizes < min_size)} of {len(sizes)} clients have fewer than {min_size} examples after {_REDRAWS} "
-            "redraws, and are topped up from the largest clients",
+            f"{np.count_nonzero(sizes < min_size)} of {len(sizes)} clients have fewer than {min_size} examples after "
+            f"{_REDRAWS} redraws, and are topped up from the largest clients",
             stacklevel=3,
         )
     return _topped_up(counts, shares, min_size)

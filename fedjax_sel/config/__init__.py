@@ -69,12 +69,10 @@ def _sizes_are_drawn(config: Any) -> bool:
 
 
 _FREE_SIZES = OnlyWith("--partition iid, classes, or dirichlet with --dirichlet-form hsu", _sizes_are_free)
-_DRAWN_SIZES = OnlyWith(
-    "--partition classes, extended_dirichlet, dirichlet with --dirichlet-form yurochkin, or unequal --client-sizes",
-    _sizes_are_drawn,
-)
+_DRAWN = "classes, extended_dirichlet, dirichlet with --dirichlet-form yurochkin, or unequal --client-sizes"
+_DRAWN_SIZES = OnlyWith(f"--partition {_DRAWN}", _sizes_are_drawn)
 _UNEVEN = OnlyWith(
-    f"--partition dirichlet_qp or natural, or {_DRAWN_SIZES.words}",
+    f"--partition dirichlet_qp, natural, {_DRAWN}",
     lambda config: config.partition.partition in ("dirichlet_qp", "natural") or _sizes_are_drawn(config),
 )
 _MISLABELED = OnlyWith("--label-noise", lambda config: config.partition.label_noise > 0)
@@ -191,7 +189,8 @@ class PartitionConfig:
     shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
     alpha: Positive = _setting(
         0.2,
-        "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class",
+        "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class, "
+        "extended_dirichlet: Dir(alpha) over the clients of a class",
         _partition("dirichlet_qp", "dirichlet", "extended_dirichlet"),
     )
     classes_per_client: Count = _setting(

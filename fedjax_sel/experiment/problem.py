@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import data, models, tasks
-from fedjax_sel.config import Config, ModelConfig, PartitionConfig
+from fedjax_sel.config import Config, ModelConfig, PartitionConfig, only_with
 from fedjax_sel.core import files, jax_settings, parsing, plugins
 from fedjax_sel.data import client_skew, client_tests, examples
 from fedjax_sel.data import partition as partitions
@@ -176,8 +176,9 @@ def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -
     try:
         part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options[scheme])
     except UserError as error:
-        names = [field.name for field in dataclasses.fields(PartitionConfig) if config.has_effect(field.name)]
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names if "partition" not in name)
+        fields = [field.name for field in dataclasses.fields(PartitionConfig) if only_with(field.name) is not None]
+        names = ["num_clients", *(name for name in fields if config.has_effect(name) and name != "noisy_clients")]
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UserError(f"--partition {scheme}: {error} ({flags})") from error
     return part
 

@@ -13,7 +13,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, Experiment, UserError, data, preset
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import CONCERNS, RunConfig, flat_types, ranges, typed, validate
+from fedjax_sel.config import CONCERNS, PartitionConfig, RunConfig, flat_types, ranges, typed, validate
 from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.experiment import problem
 from fedjax_sel.experiment.values import Choices
@@ -116,13 +116,14 @@ OTHER_VALUES = {
     "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
     "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
-    "available_args": {"share": 0.4}, "start_queries": "available",
+    "available_args": {"share": 0.4}, "start_queries": "available", "classes_per_client": 3, "small_clients": "top-up",
+    "noisy_clients": 0.5, "client_sizes": "lognormal:0.5",
 }  # fmt: skip
 
 
 def test_values_without_effect_are_not_in_the_fingerprint():
     """Whatever a preset or Config.replace carries: equal experiments are equal."""
-    idle = Config().replace(partition="iid", full_batch=True, keep=0)
+    idle = Config().replace(partition="mine:hospitals", full_batch=True, keep=0)
     assert {name for name in flat_types() if not idle.has_effect(name)} == set(OTHER_VALUES)
     carrying = idle.replace(**OTHER_VALUES)
     assert carrying.fingerprint() == idle.fingerprint() and carrying.effective() == idle
@@ -133,6 +134,9 @@ def test_values_without_effect_are_not_in_the_fingerprint():
         "learning_rate_decay": {"learning_rate_milestones": 5}, "momentum_buffer": {"momentum": 0.5},
         "batch_size": {"full_batch": False}, "shards_per_client": {"partition": "shards"},
         "available_args": {"available": "markov"}, "start_queries": {"available": 0.5},
+        "classes_per_client": {"partition": "classes"}, "small_clients": {"partition": "extended_dirichlet"},
+        "client_sizes": {"partition": "iid"},
+        "noisy_clients": {"label_noise": 0.5},
     }.items():  # fmt: skip
         base = idle.replace(**needed)
         assert base.has_effect(name) and base.replace(**{name: OTHER_VALUES[name]}).fingerprint() != base.fingerprint()
@@ -151,15 +155,19 @@ def test_a_parameter_has_one_fingerprint_however_it_is_given():
 def test_what_is_said_to_have_no_effect_on_a_partition_has_none(scheme):
     dataset = data.load("synthetic:train_size=600,test_size=20,num_writers=30")
     base = Config().replace(dataset=dataset.name, partition=scheme, num_clients=20, alpha=20.0)
-    digest = problem.deal(Experiment(base), dataset, 0)[0].digest()
-    for name in ("shards_per_client", "alpha", "skewness", "skewness_main", "min_client_size", "dirichlet_form"):
+    digest = problem.partitioned(Experiment(base), dataset)[1][0].digest()
+    names = {field.name for field in dataclasses.fields(PartitionConfig)} & set(OTHER_VALUES) - {
+        "noisy_clients",
+        "unseen_clients",
+    }
+    for name in names:
         try:
             changed = base.replace(**{name: OTHER_VALUES[name]})
-            changed = problem.deal(Experiment(changed), dataset, 0)[0].digest() != digest
+            changed = problem.partitioned(Experiment(changed), dataset)[1][0].digest() != digest
         except UserError:  # too few for such values
             changed = True
         assert base.has_effect(name) or not changed, f"{name} has an effect"
-        assert changed or not base.has_effect(name) or name == "min_client_size", f"{name} has none"
+        assert changed or not base.has_effect(name) or name in ("min_client_size", "small_clients"), f"{name} has none"
 
 
 @pytest.mark.slow
@@ -180,7 +188,10 @@ def test_a_flag_may_matter_to_one_preset_and_not_to_another():
     parser = command_line.make_parser("x", "", "")
     config, given = command_line.parse(parser, ["--alpha", "0.5"])
     command_line.reject_ineffective(given, [config, preset("fedcor/fmnist-dir")])
-    with pytest.raises(UserError, match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet; add that"):
+    with pytest.raises(
+        UserError,
+        match=r"--alpha 0.5: .* without --partition dirichlet_qp or dirichlet or extended_dirichlet; add that",
+    ):
         command_line.reject_ineffective(given, [config, preset("fedcor/fmnist-1spc")])
 
 

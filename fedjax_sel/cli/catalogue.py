@@ -113,9 +113,7 @@ def sections() -> dict[str, Section]:
         "optimizers": Section("Federated optimizers", "--optimizer", _optimizers(), _OPTIMIZERS),
         "models": Section("Models", "--model", _models(), "Any Flax module of your own: docs/your_own_experiment.md."),
         "datasets": Section("Data sets", "--dataset", _DATASETS, _MORE_DATA),
-        "partitions": Section(
-            "Partitions", "--partition", _partitions(), "fedjax-sel data shows each client's labels and sizes."
-        ),
+        "partitions": Section("Partitions", "--partition", _partitions(), _PARTITIONS),
         "tasks": Section("Tasks", "--task", _made(TASKS)),
         "timing": Section("Simulated devices", "--timing", _made(LAWS), _TIMING),
         "availability": Section("Modes of availability", "--available", _made(MODES), _AVAILABILITY),
@@ -136,6 +134,11 @@ _OPTIMIZERS = (
 _MORE_DATA = (
     "Also leaf:FOLDER, any image-classification data set prepared for TFDS (--data-dir), and "
     "mypackage.module:factory (docs/your_own_data.md)."
+)
+_PARTITIONS = (
+    "--client-sizes lognormal:SIGMA or dirichlet:ALPHA makes sizes unequal; with iid this is quantity skew. "
+    "--feature-skew and --label-noise change each client's images and labels under any partition. fedjax-sel data "
+    "shows each client's labels and sizes (docs/how_clients_differ.md)."
 )
 _TIMING = (
     "correlated is lognormal with slow clients that share their labels. --timing phones.csv reads a file. "

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _MAX_BARS = 120
 _MAX_LEGEND = 20
+_SAMPLES = 10  # clients with an image in the picture of --feature-skew
 _GEMD_COHORTS = 2000  # random cohorts, of which the expected GEMD (FL-DP3S Eq. 15) is a mean
 
 
@@ -39,29 +40,46 @@ def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, popula
     """Return the table rows about labels, from counts per client and label, [N, C], and in all data, [C]."""
     import numpy as np  # imported here, because --help must stay fast
 
-    sizes, num_labels = label_counts.sum(axis=1), (label_counts > 0).sum(axis=1)
+    from fedjax_sel.data.partition import heterogeneity
+
+    num_labels = (label_counts > 0).sum(axis=1)
     reference = population / population.sum()
-    shares = label_counts / np.maximum(sizes, 1)[:, None]
-    total_variation = np.abs(shares - reference).sum(axis=1).mean() / 2
+    differ = heterogeneity(label_counts, population)
     rng = np.random.default_rng(np.random.SeedSequence(seed))
     distances = []
     for _ in range(_GEMD_COHORTS):
-        cohort = label_counts[rng.choice(len(sizes), num_selected, replace=False, shuffle=False)].sum(axis=0)
+        cohort = label_counts[rng.choice(len(num_labels), num_selected, replace=False, shuffle=False)].sum(axis=0)
         distances.append(np.abs(cohort / max(cohort.sum(), 1) - reference).sum())
     return {
         "labels per client": f"{num_labels.min()} to {num_labels.max()}, mean {num_labels.mean():.2f}",
-        "distance to all data": f"{total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
+        "effective classes": f"{differ.effective_classes:.2f} of {len(reference)} (mean exp(entropy))",
+        "distance to all data": f"{differ.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
+        "Hellinger distance": f"{differ.hellinger:.3f} (mean; 0 to 1)",
+        "Jensen-Shannon": f"{differ.jensen_shannon:.3f} (mean distance, base 2; 0 to 1)",
+        "earth mover's": f"{differ.earth_mover:.3f} (mean distance, summed over labels as in GEMD; 0 to 2)",
         f"GEMD of {num_selected} at random": f"{np.mean(distances):.3f} (expected; 0 to 2, low is diverse)",
     }
 
 
-def _figure(sizes: np.ndarray, label_counts: np.ndarray | None, title: str) -> Figure:
-    """Draw the client sizes, [N], and label counts [N, C] as stacked bars or (for many clients) as a heat map."""
+def _figure(
+    sizes: np.ndarray, label_counts: np.ndarray | None, title: str, samples: dict[int, np.ndarray] | None = None
+) -> Figure:
+    """Draw the client sizes, [N], and label counts [N, C] as stacked bars or (for many clients) as a heat map.
+
+    `samples` are images of some clients, [H, W, channels] each, in a row below.
+    """
     import numpy as np  # imported here, because --help must stay fast
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(5 if label_counts is None else 11, 4.5), layout="constrained")
-    figure.suptitle(title)
+    whole = Figure(figsize=(5 if label_counts is None else 11, 6 if samples else 4.5), layout="constrained")
+    whole.suptitle(title)
+    figure: Any = whole
+    if samples:
+        halves: Any = whole.subfigures(2, 1, height_ratios=(4.5, 1.5))
+        figure, below = halves
+        for axes, (client, image) in zip(below.subplots(1, len(samples)), samples.items()):
+            axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
+            axes.set(xticks=(), yticks=(), xlabel=f"client {client}")
     right: Any
     if label_counts is None:
         right = figure.subplots()
@@ -74,7 +92,7 @@ def _figure(sizes: np.ndarray, label_counts: np.ndarray | None, title: str) -> F
     for axis in (right.xaxis, right.yaxis):
         axis.get_major_locator().set_params(integer=True)
     right.spines[["top", "right"]].set_visible(False)
-    return figure
+    return whole
 
 
 def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
@@ -161,11 +179,11 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     import numpy as np  # imported here, because --help must stay fast
     from rich.console import Console
 
-    from fedjax_sel import availability_table, strategies
+    from fedjax_sel import availability_table, metrics, strategies
     from fedjax_sel.data import partition
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.experiment.checking import server_validation
-    from fedjax_sel.experiment.problem import deal, load_data  # the partition of a run with this seed
+    from fedjax_sel.experiment.problem import load_data, partitioned
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import run_files
 
@@ -173,14 +191,17 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
     experiment = experiment_of(config)
     dataset = load_data(experiment, server_validation(config, strategy))
-    parts, tests = deal(experiment, dataset, seed)
+    num_examples = dataset.num_train_examples
+    # One seed has at most one copy of the examples.
+    dataset, (parts,), tests = partitioned(experiment.replace(seeds=[seed]), dataset)
     held_out = sum(len(kept) for _, kept in partition.split_holdout(parts, config.data.holdout, seed))
     sizes, counts = parts.sizes, None
     labels = f"{dataset.num_classes} labels" if dataset.has_classes else "targets without classes"
     rows = {
-        "data set": f"{dataset.name} ({dataset.source}), {dataset.num_train_examples:,} training examples, {labels}",
+        "data set": f"{dataset.name} ({dataset.source}), {num_examples:,} training examples, {labels}",
         "partition": f"{parts.scheme}, {parts.num_clients:,} clients, seed {seed}",
         "examples per client": f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
+        "Gini of sizes": f"{metrics.gini_index(sizes):.3f} (0: equal sizes)",
     }
     if dataset.has_classes:
         counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
@@ -198,12 +219,16 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     rows |= {
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
-        **({} if tests is None else {"clients' tests": _about_tests(tests, parts.num_clients)}),
+        **({} if tests is None else {"clients' tests": _about_tests(tests[0], parts.num_clients)}),
         "left over": f"{len(parts.remainder):,} examples",
         "digest": parts.digest(),
     }
+    changed = config.partition.feature_skew != "none"
     title = f"{dataset.name}, {parts.scheme}, {parts.num_clients} clients, seed {seed}"
-    plots.save(_figure(sizes, counts, title), flags.picture, plots.SCREEN._replace(dpi=150))
+    title += f", {config.partition.feature_skew}" if changed else ""
+    shown = np.unique(np.linspace(0, parts.num_clients - 1, _SAMPLES).astype(int)) if changed else []
+    samples = {int(client): dataset.train_images[parts.indices[client][0]] for client in shown}
+    plots.save(_figure(sizes, counts, title, samples), flags.picture, plots.SCREEN._replace(dpi=150))
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for name, value in rows.items():
         console.print(f"{name:<22}{value}")

@@ -55,13 +55,27 @@ _ON_DISK = OnlyWith(
     ),
 )
 _HELD_OUT = OnlyWith("--holdout", lambda config: config.data.holdout > 0)
+
+
+def _sizes_are_free(config: Any) -> bool:
+    form = config.partition.partition, config.partition.dirichlet_form
+    return form[0] in ("iid", "classes") or form == ("dirichlet", "hsu")
+
+
+def _sizes_are_drawn(config: Any) -> bool:
+    form = config.partition.partition, config.partition.dirichlet_form
+    of_scheme = form[0] in ("classes", "extended_dirichlet") or form == ("dirichlet", "yurochkin")
+    return of_scheme or (_sizes_are_free(config) and config.partition.client_sizes != "equal")
+
+
+_FREE_SIZES = OnlyWith("--partition iid, classes, or dirichlet with --dirichlet-form hsu", _sizes_are_free)
+_DRAWN = "classes, extended_dirichlet, dirichlet with --dirichlet-form yurochkin, or unequal --client-sizes"
+_DRAWN_SIZES = OnlyWith(f"--partition {_DRAWN}", _sizes_are_drawn)
 _UNEVEN = OnlyWith(
-    "--partition dirichlet_qp, natural, or dirichlet with --dirichlet-form yurochkin",
-    lambda config: (
-        config.partition.partition in ("dirichlet_qp", "natural")
-        or (config.partition.partition == "dirichlet" and config.partition.dirichlet_form == "yurochkin")
-    ),
+    f"--partition dirichlet_qp, natural, {_DRAWN}",
+    lambda config: config.partition.partition in ("dirichlet_qp", "natural") or _sizes_are_drawn(config),
 )
+_MISLABELED = OnlyWith("--label-noise", lambda config: config.partition.label_noise > 0)
 _BUILT_IN = OnlyWith("a built-in --model", lambda config: ":" not in config.model.model)
 _BATCHES = OnlyWith("--no-full-batch", lambda config: not config.training.full_batch)
 _MILESTONES = OnlyWith("--learning-rate-milestones", lambda config: bool(config.training.learning_rate_milestones))
@@ -106,6 +120,14 @@ _INCREASING = _range(
     lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
     "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
 )
+_CLIENT_SIZES = _range(
+    lambda text: text == "equal" or parsing.kind_and_number(text, ("lognormal", "dirichlet")),
+    "is not equal, lognormal:SIGMA or dirichlet:ALPHA with a number above 0, such as lognormal:1",
+)
+_FEATURE_SKEW = _range(
+    lambda text: text in ("none", "turns") or parsing.kind_and_number(text, ("rotation", "noise", "contrast")),
+    "is not none, turns, rotation:DEGREES, noise:SIGMA or contrast:FACTOR with a number above 0, such as noise:0.1",
+)
 _LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile such as q0.8, from q0 to q1")
 
 # Types of fields, with ranges. `convert` checks seeds and epochs.
@@ -116,6 +138,9 @@ NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negat
 Fraction = Annotated[float, _SHARE]
 Seed = Annotated[int | None, _range(lambda seed: 0 <= seed < 2**31, "is outside 0 to 2147483647")]
 Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
+ClientSizes = Annotated[str, _CLIENT_SIZES]
+FeatureSkew = Annotated[str, _FEATURE_SKEW]
+PositiveShare = Annotated[float, _range(lambda value: 0 < value <= 1, "is outside 0 (excluded) to 1 (included)")]
 ServerShare = Annotated[float | None, _SHARE]
 Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
 Milestones = Annotated[tuple[int, ...], _INCREASING]
@@ -155,17 +180,21 @@ class DataConfig:
 class PartitionConfig:
     """Distribution of the examples over clients."""
 
-    partition: Literal["shards", "dirichlet_qp", "skewness", "dirichlet", "iid", "natural"] = _setting(
-        "shards", "scheme that assigns examples to clients; or mypackage.module:factory"
-    )
+    partition: Literal[
+        "shards", "dirichlet_qp", "skewness", "dirichlet", "extended_dirichlet", "classes", "iid", "natural"
+    ] = _setting("shards", "scheme that assigns examples to clients; or mypackage.module:factory")
     partition_args: Pairs = _setting((), "parameters of --partition mypackage.module:factory")
     num_clients: Count = _setting(50, "N, number of clients in the federation")
     unseen_clients: Fraction = _setting(0.0, "fraction of the N clients that never trains and tests the models")
     shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
     alpha: Positive = _setting(
         0.2,
-        "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class",
-        _partition("dirichlet_qp", "dirichlet"),
+        "Dirichlet concentration; dirichlet_qp: Dir(alpha * label frequencies), dirichlet: Dir(alpha) per class, "
+        "extended_dirichlet: Dir(alpha) over the clients of a class",
+        _partition("dirichlet_qp", "dirichlet", "extended_dirichlet"),
+    )
+    classes_per_client: Count = _setting(
+        2, "different labels per client, each divided among its clients", _partition("classes", "extended_dirichlet")
     )
     skewness: Literal["1", "0.8", "0.5", "H"] = _setting(
         "1", "fraction of a client's examples with its main label; H: two labels per client", _partition("skewness")
@@ -173,12 +202,31 @@ class PartitionConfig:
     skewness_main: Literal["balanced", "random"] = _setting(
         "balanced", "assignment of main labels to clients", _partition("skewness")
     )
+    client_sizes: ClientSizes = _setting(
+        "equal",
+        "numbers of examples per client; equal; lognormal:SIGMA; dirichlet:ALPHA (shares ~ Dir(alpha) over clients)",
+        _FREE_SIZES,
+    )
     min_client_size: Count = _setting(5, "minimum number of examples per client", _UNEVEN)
+    small_clients: Literal["redraw", "top-up"] = _setting(
+        "redraw",
+        "reaction to clients below the minimum; redraw: draw at most 10 times again, then top-up; top-up: move "
+        "examples from the largest clients",
+        _DRAWN_SIZES,
+    )
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
         "hsu",
         "hsu: class proportions are drawn per client, sizes equal; yurochkin: client proportions are drawn per class",
         _partition("dirichlet"),
     )
+    feature_skew: FeatureSkew = _setting(
+        "none",
+        "transformation of each client's images; turns: by 0, 90, 180 or 270 degrees; rotation:DEGREES: by at most "
+        "this angle; noise:SIGMA: standard deviation from 0 to SIGMA, of pixels 0 to 1; contrast:FACTOR: contrast from "
+        "1 / (1 + FACTOR) to 1 + FACTOR",
+    )
+    label_noise: Fraction = _setting(0.0, "fraction of a noisy client's labels that are wrong")
+    noisy_clients: PositiveShare = _setting(1.0, "fraction of clients with wrong labels", _MISLABELED)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -568,7 +616,10 @@ CONCERNS: dict[str, Any] = {field.name: field.default_factory for field in datac
 FIELDS = {field.name: field for kind in CONCERNS.values() for field in dataclasses.fields(kind)}
 _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for field in dataclasses.fields(kind)}
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
-_LATER = ("start_queries", "client_test", "unseen_clients", "eval_clients_every")
+_LATER = (
+    "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
+    "small_clients", "feature_skew", "label_noise", "noisy_clients",
+)  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
 
 

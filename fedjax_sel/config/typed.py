@@ -18,10 +18,16 @@ class Settings(TypedDict, total=False):
     unseen_clients: float
     shards_per_client: int
     alpha: float
+    classes_per_client: int
     skewness: float | str
     skewness_main: Literal["balanced", "random"]
+    client_sizes: str
     min_client_size: int
+    small_clients: Literal["redraw", "top-up"]
     dirichlet_form: Literal["hsu", "yurochkin"]
+    feature_skew: str
+    label_noise: float
+    noisy_clients: float
     model_args: Mapping[str, Any] | Sequence[Any]
     task_args: Mapping[str, Any] | Sequence[Any]
     model_dropout: float

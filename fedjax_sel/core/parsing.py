@@ -119,6 +119,16 @@ def deadline(text: str) -> tuple[float, bool] | None:
     return (number, quantile) if (0 <= number <= 1 if quantile else 0 < number < float("inf")) else None
 
 
+def kind_and_number(text: str, kinds: Iterable[str]) -> tuple[str, float] | None:
+    """Parse `kind:number` with a finite number above 0, such as lognormal:0.5; None if invalid."""
+    kind, _, number = text.partition(":")
+    try:
+        value = float(number)
+    except ValueError:
+        return None
+    return (kind, value) if kind in kinds and 0 < value < float("inf") else None
+
+
 def epochs(value: Any) -> int | str | None:
     """Parse --local-epochs: a count, or a range low:high."""
     if value is None or (isinstance(value, str) and value.lower() == "none"):

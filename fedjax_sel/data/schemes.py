@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import math
 import operator
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.parsing import one_of
+from fedjax_sel.core.parsing import kind_and_number, one_of
 from fedjax_sel.errors import UserError
 
 
@@ -41,10 +42,23 @@ def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, sh
     return Assignment(examples, np.repeat(np.arange(num_clients), shards_per_client * shard_size))
 
 
-def iid(rng: np.random.Generator, labels: np.ndarray, num_clients: int) -> Assignment:
-    """Assign ``n // N`` random examples to each client; the remainder is unassigned."""
-    size = len(labels) // num_clients
-    return Assignment(rng.permutation(len(labels))[: num_clients * size], np.repeat(np.arange(num_clients), size))
+def iid(
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    sizes: str = "equal",
+    min_size: int = 5,
+    small_clients: str = "redraw",
+) -> Assignment:
+    """Assign random examples to each client; ``n // N`` by default, and the remainder is unassigned.
+
+    With unequal `sizes` all examples are assigned: quantity skew.
+
+    Source: Li, Diao, Chen, He 2022 (NIID-Bench, arXiv 2102.02079), for ``dirichlet:ALPHA``.
+    """
+    own = _sizes(rng, sizes, len(labels), num_clients, min_size, small_clients)
+    return Assignment(rng.permutation(len(labels))[: own.sum()], np.repeat(np.arange(num_clients), own))
 
 
 def natural(
@@ -127,6 +141,164 @@ def _number(value: Any) -> float:
         return math.nan
 
 
+SIZES = ("lognormal", "dirichlet")
+"""Laws of unequal client sizes: exp(sigma * normal) and Dir(alpha), normalized to the number of examples."""
+SMALL_CLIENTS = ("redraw", "top-up")
+_REDRAWS = 10
+
+
+def _weights(rng: np.random.Generator, sizes: str, num_clients: int) -> np.ndarray:
+    """Draw the clients' shares of the examples, float64 ``[N]``, from ``equal`` or one of `SIZES` and its parameter."""
+    if sizes == "equal":
+        return np.full(num_clients, 1.0 / num_clients)
+    if (law := kind_and_number(sizes, SIZES)) is None:
+        raise UserError(f"sizes must be 'equal', 'lognormal:SIGMA' or 'dirichlet:ALPHA', not {sizes!r}")
+    if law[0] == "dirichlet":
+        return dirichlet_rows(rng, np.full(num_clients, law[1]), 1)[0]
+    weights = np.exp(law[1] * rng.standard_normal(num_clients))
+    return weights / weights.sum()
+
+
+def _sizes(
+    rng: np.random.Generator, sizes: str, num_examples: int, num_clients: int, min_size: int, small_clients: str
+) -> np.ndarray:
+    """Draw the numbers of examples per client, int64 ``[N]``; unequal ones add up to all examples."""
+    if sizes == "equal":
+        return np.full(num_clients, num_examples // num_clients)
+
+    def draw() -> np.ndarray:
+        return _weights(rng, sizes, num_clients)[:, None] * num_examples
+
+    return _large_enough(draw, min_size, small_clients)[:, 0]
+
+
+def _large_enough(draw: Callable[[], np.ndarray], min_size: int, small_clients: str) -> np.ndarray:
+    """Draw shares of examples, float ``[N, C]``, and return counts of at least `min_size` per client.
+
+    Columns of the shares add up to whole numbers. ``redraw`` draws at most 10 times again, then tops up; ``top-up``
+    keeps the first draw.
+    """
+    min_size = whole_number("min_size", min_size, 0)
+    one_of("small_clients", small_clients, SMALL_CLIENTS)
+    for _ in range(1 + _REDRAWS * (small_clients == "redraw")):
+        shares = draw()
+        # Rounding the cumulative shares assigns each example, and changes no count by more than one.
+        counts = np.diff(np.rint(np.cumsum(shares, axis=0)).astype(np.int64), axis=0, prepend=0)
+        sizes = counts.sum(axis=1)
+        if sizes.min() >= min_size:
+            return counts
+    _check_room(len(sizes), min_size, int(sizes.sum()))
+    if small_clients == "redraw":
+        warnings.warn(
+            f"{np.count_nonzero(sizes < min_size)} of {len(sizes)} clients have fewer than {min_size} examples after "
+            f"{_REDRAWS} redraws, and are topped up from the largest clients",
+            stacklevel=3,
+        )
+    return _topped_up(counts, shares, min_size)
+
+
+def _topped_up(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.ndarray:
+    """Raise clients below `min_size`, in place, from the client with most examples of a label that they share."""
+    sizes = counts.sum(axis=1)
+    for client in np.flatnonzero(sizes < min_size):
+        while (missing := min_size - sizes[client]) > 0:
+            can_give = np.where((sizes > min_size)[:, None], counts, 0)
+            own = np.where(shares[client] > 0, can_give, 0)
+            if not own.any():  # all holders of its labels are as small
+                own = can_give
+            giver, label = np.unravel_index(np.argmax(own), own.shape)
+            moved = min(missing, counts[giver, label], sizes[giver] - min_size)
+            counts[[giver, client], label] += [-moved, moved]
+            sizes[[giver, client]] += [-moved, moved]
+    return counts
+
+
+def _check_room(num_clients: int, min_size: int, num_examples: int) -> None:
+    if min_size * num_clients > num_examples:
+        raise UserError(
+            f"{num_clients} clients of at least {min_size} examples need more than the {num_examples} training "
+            "examples: lower num_clients or min_size"
+        )
+
+
+def classes(
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    classes_per_client: int = 2,
+    sizes: str = "equal",
+    min_size: int = 5,
+    small_clients: str = "redraw",
+) -> Assignment:
+    """Give each client k random labels, and divide each label among its clients.
+
+    To within one, all labels have equally many clients. Clients divide a label equally, or in proportion to weights
+    drawn from `sizes`. A label without clients (N * k below the number of labels) is unassigned.
+
+    Source: Li, Diao, Chen, He 2022 (NIID-Bench, arXiv 2102.02079), "#C = k", with equal weights.
+    """
+
+    def divide(held: np.ndarray) -> np.ndarray:
+        return held * _weights(rng, sizes, num_clients)[:, None]
+
+    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size, small_clients)
+
+
+def extended_dirichlet(
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    num_clients: int,
+    *,
+    classes_per_client: int = 2,
+    alpha: float = 0.5,
+    min_size: int = 5,
+    small_clients: str = "redraw",
+) -> Assignment:
+    """Give each client k random labels, and divide each label by Dir(alpha) among its clients.
+
+    The labels are chosen as in ``classes``, to which a large alpha converges.
+
+    Source: Li, Lyu 2023 (arXiv 2311.03154), the extended Dirichlet strategy.
+    """
+    alpha = positive_number("alpha", alpha)
+
+    def divide(held: np.ndarray) -> np.ndarray:
+        weights = np.zeros(held.shape)
+        for own, column in zip(held.T, weights.T):
+            column[own] = dirichlet_rows(rng, np.full(own.sum(), alpha), 1)[0] if own.any() else 0.0
+        return weights
+
+    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size, small_clients)
+
+
+def _by_class(
+    rng: np.random.Generator,
+    labels: np.ndarray,
+    num_clients: int,
+    classes_per_client: int,
+    divide: Callable[[np.ndarray], np.ndarray],
+    min_size: int,
+    small_clients: str,
+) -> Assignment:
+    """Choose each client's labels, bool ``[N, C]``, and divide each label by the weights that `divide` draws."""
+    chosen = whole_number("classes_per_client", classes_per_client, 1)
+    label_pools = pools(rng, labels)
+    totals = np.array([len(pool) for pool in label_pools])
+    if chosen > len(totals):
+        raise UserError(f"classes_per_client {chosen} exceeds the {len(totals)} labels: lower it")
+
+    def draw() -> np.ndarray:
+        held, clients_of = np.zeros((num_clients, len(totals)), bool), np.zeros(len(totals), np.int64)
+        for client in held:  # each takes the labels with the fewest clients so far; ties are broken at random
+            client[np.lexsort((rng.random(len(totals)), clients_of))[:chosen]] = True
+            clients_of += client
+        weights = divide(held)
+        return weights * (totals / np.where(clients_of, weights.sum(axis=0), 1.0))
+
+    return deal(_large_enough(draw, min_size, small_clients), label_pools)
+
+
 _MAX_ITERATIONS = 100
 _FEASIBLE = 1e-6
 _EXACT = 1e-12
@@ -191,8 +363,18 @@ def solve(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarr
     return sizes if np.isfinite(error) and error < _FEASIBLE * scale else None
 
 
+def nearest_sizes(proportions: np.ndarray, totals: np.ndarray, lower: float) -> np.ndarray:
+    """Minimize ``|proportions @ x - totals|^2 + 1e-6 |x|^2`` subject to ``x >= lower``; arguments as in `solve`."""
+    from scipy.optimize import nnls  # imported here, because partitions must import quickly
+
+    num_clients = proportions.shape[1]
+    ridge = 1e-3 * np.eye(num_clients)  # the small term makes the sizes unique and even
+    floor = np.full(num_clients, lower)
+    stacked = np.vstack([proportions, ridge])
+    return floor + nnls(stacked, np.concatenate([totals - proportions @ floor, -ridge @ floor]))[0]
+
+
 _QP_REDRAWS = 100
-_YUROCHKIN_REDRAWS = 10
 
 
 def dirichlet_qp(
@@ -210,17 +392,15 @@ def dirichlet_qp(
     which it has no share; the reference code gives them to random clients.
 
     Few clients rarely have such sizes, at any alpha: with C = 10 labels and a large alpha, in 0.002 of draws for N = 10
-    and 0.68 for N = 20 (Wendel's theorem: 2^(1-N) * sum_{k>=C-1} binom(N-1, k)).
+    and 0.68 for N = 20 (Wendel's theorem: 2^(1-N) * sum_{k>=C-1} binom(N-1, k)). If 100 draws have none, the last draw
+    has the sizes whose label totals are nearest in least squares. Each label is then divided in proportion to size
+    times drawn proportion. All examples are assigned, and clients' labels differ from their drawn proportions.
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
     alpha = positive_number("alpha", alpha)
     min_size = whole_number("min_size", min_size, 0)
-    if min_size * num_clients > len(labels):
-        raise UserError(
-            f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} training "
-            "examples: lower num_clients or min_size"
-        )
+    _check_room(num_clients, min_size, len(labels))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.float64)
     for _ in range(_QP_REDRAWS):
@@ -229,12 +409,13 @@ def dirichlet_qp(
         if sizes is not None:
             break
     else:
-        twice = 2 * len(totals)
-        advice = f"give at least {twice} clients" if num_clients < twice else "raise alpha, or lower min_size"
-        raise UserError(
+        warnings.warn(
             f"no client sizes fit the label proportions of {num_clients} clients at alpha {alpha:g} in {_QP_REDRAWS} "
-            f"draws: {advice}, or use the scheme 'dirichlet'"
+            "draws; sizes are fitted by least squares, and clients' proportions differ from those drawn",
+            stacklevel=3,
         )
+        sizes = nearest_sizes(proportions.T, totals, float(min_size))
+        proportions = np.maximum(proportions, 1e-300)  # divides a label that underflowed everywhere
     shares = sizes[:, None] * proportions
     # Shares of single-label clients differ only in their last bits, which depend on the machine. Rounding makes these
     # ties exact, so that all machines break them by client ID.
@@ -250,14 +431,16 @@ def dirichlet(
     *,
     alpha: float = 0.5,
     form: str = "hsu",
+    sizes: str = "equal",
     min_size: int = 5,
+    small_clients: str = "redraw",
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
     By contrast, ``dirichlet_qp`` divides its alpha by ten for ten equally frequent labels. In the form ``hsu`` each
-    client draws its label proportions, and all clients have ``n // N`` examples. In the form ``yurochkin`` each label
-    draws its proportions over clients, sizes vary, and all examples are assigned; it redraws at most 10 times until
-    each client has at least `min_size` examples.
+    client draws its label proportions, and all clients have ``n // N`` examples unless `sizes` differ. In the form
+    ``yurochkin`` each label draws its proportions over clients, sizes vary, and all examples are assigned. It redraws
+    at most 10 times until each client has at least `min_size` examples, then tops up from the largest clients.
 
     In the form ``hsu`` each example draws its label, without replacement, so counts vary at any alpha, most for clients
     that draw last: from 0 to 28 where 14 are expected. With a large alpha, ``yurochkin`` gives 14.
@@ -265,25 +448,18 @@ def dirichlet(
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
     alpha = positive_number("alpha", alpha)
-    min_size = whole_number("min_size", min_size, 0)
     one_of("form of scheme 'dirichlet'", form, ("hsu", "yurochkin"))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":
         proportions = dirichlet_rows(rng, np.full(len(totals), alpha), num_clients)
-        return deal(_filled(rng, proportions, totals, len(labels) // num_clients), label_pools)
-    for _ in range(1 + _YUROCHKIN_REDRAWS):
-        shares = dirichlet_rows(rng, np.full(num_clients, alpha), len(totals)).T * totals
-        # Rounding the cumulative shares assigns each example, and changes no count by more than one.
-        cuts = np.rint(np.cumsum(shares, axis=0)).astype(np.int64)
-        cuts[-1] = totals
-        counts = np.diff(cuts, axis=0, prepend=0)
-        if counts.sum(axis=1).min() >= min_size:
-            return deal(counts, label_pools)
-    raise UserError(
-        f"some of {num_clients} clients still have fewer than {min_size} examples after {_YUROCHKIN_REDRAWS} redraws "
-        f"at alpha {alpha:g}: raise alpha, or lower num_clients or min_size"
-    )
+        own = _sizes(rng, sizes, len(labels), num_clients, min_size, small_clients)
+        return deal(_filled(rng, proportions, totals, own), label_pools)
+
+    def draw() -> np.ndarray:
+        return dirichlet_rows(rng, np.full(num_clients, alpha), len(totals)).T * totals
+
+    return deal(_large_enough(draw, min_size, small_clients), label_pools)
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:
@@ -320,12 +496,12 @@ def _with_floor(counts: np.ndarray, shares: np.ndarray, min_size: int) -> np.nda
     return counts
 
 
-def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarray, size: int) -> np.ndarray:
+def _filled(rng: np.random.Generator, proportions: np.ndarray, totals: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     """Fill clients in random order; the share of an exhausted label goes to the remaining labels."""
     counts = np.zeros(proportions.shape, np.int64)
     left = totals.copy()
     for client in rng.permutation(len(proportions)):
-        missing = size
+        missing = int(sizes[client])
         while missing:
             weights = np.where(left > 0, proportions[client], 0.0)
             total = weights.sum()
@@ -440,8 +616,8 @@ def _counts(plan: _Plan, size: int, share: float | None) -> np.ndarray:
 
 
 TABLE: dict[str, Callable[..., Assignment]] = {
-    "shards": shards, "dirichlet_qp": dirichlet_qp, "skewness": skewness, "dirichlet": dirichlet, "iid": iid,
-    "natural": natural,
+    "shards": shards, "dirichlet_qp": dirichlet_qp, "skewness": skewness, "dirichlet": dirichlet,
+    "extended_dirichlet": extended_dirichlet, "classes": classes, "iid": iid, "natural": natural,
 }  # fmt: skip
 """Functions (rng, labels int [n], number of clients, *, options) -> Assignment, by the scheme's name."""
 

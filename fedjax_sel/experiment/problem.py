@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel import data, models, tasks
-from fedjax_sel.config import Config, ModelConfig, PartitionConfig
+from fedjax_sel.config import Config, ModelConfig, PartitionConfig, only_with
 from fedjax_sel.core import files, jax_settings, parsing, plugins
-from fedjax_sel.data import client_tests, examples
+from fedjax_sel.data import client_skew, client_tests, examples
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
@@ -84,8 +84,31 @@ def gather(experiment: Experiment, server_share: float, law: Law | None) -> Give
     """Load an experiment's data, with the server's share of the training set, and partition it among the clients."""
     availability_trace = trace(experiment)
     dataset = load_data(experiment, server_share)
-    parts, tests = zip(*(deal(experiment, dataset, seed) for seed in experiment.config.run.seeds))
-    return Given(dataset, parts, availability_trace, law, None if tests[0] is None else tests)
+    dataset, parts, tests = partitioned(experiment, dataset)
+    return Given(dataset, parts, availability_trace, law, tests)
+
+
+def partitioned(
+    experiment: Experiment, dataset: Dataset
+) -> tuple[Dataset, tuple[Partition, ...], tuple[ClientTests, ...] | None]:
+    """Partition a data set by each seed, and set the clients' tests aside; None without any.
+
+    With feature skew or label noise, the data set gets a changed copy of its training examples per data seed.
+    """
+    config, run, settings = experiment.config, experiment.config.run, experiment.config.partition
+    seeds = run.seeds if run.data_seed is None else (run.data_seed,)
+    parts = [_whole_partition(experiment, dataset, seed) for seed in seeds]
+    if settings.feature_skew != "none" or settings.label_noise:
+        dataset, parts = client_skew.transformed(dataset, parts, seeds, settings.feature_skew)
+    pairs = [
+        client_tests.split(part, dataset, config.data.client_test, settings.unseen_clients, seed)
+        for part, seed in zip(parts, seeds)
+    ]
+    parts, tests = zip(*pairs)
+    if settings.label_noise:
+        dataset = client_skew.mislabeled(dataset, parts, seeds, settings.label_noise, settings.noisy_clients)
+    copies = len(run.seeds) // len(seeds)
+    return dataset, parts * copies, None if tests[0] is None else tests * copies
 
 
 def load_data(experiment: Experiment, share: float) -> Dataset:
@@ -129,14 +152,6 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     return table
 
 
-def deal(experiment: Experiment, dataset: Dataset, seed: int) -> tuple[Partition, ClientTests | None]:
-    """Make the partition of one seed, and the clients' test examples; None without any."""
-    config = experiment.config
-    data_seed = seed if config.run.data_seed is None else config.run.data_seed
-    whole = _whole_partition(experiment, dataset, data_seed)
-    return client_tests.split(whole, dataset, config.data.client_test, config.partition.unseen_clients, data_seed)
-
-
 def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -> Partition:
     config, settings = experiment.config, experiment.config.partition
     own = _plugin_function(config) if experiment.partition is None else experiment.partition
@@ -144,20 +159,26 @@ def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -
         return _own_partition(own, config, dataset, data_seed)
     skewness = "H" if settings.skewness == "H" else float(settings.skewness)
     dirichlet = {"alpha": settings.alpha, "min_size": settings.min_client_size}
+    floor = {"min_size": settings.min_client_size, "small_clients": settings.small_clients}
+    sizes = {"sizes": settings.client_sizes, **floor}
+    by_class = {"classes_per_client": settings.classes_per_client}
     options: dict[str, dict[str, Any]] = {
         "shards": {"shards_per_client": settings.shards_per_client},
         "dirichlet_qp": dirichlet,
         "skewness": {"skewness": skewness, "main": settings.skewness_main},
-        "dirichlet": {"form": settings.dirichlet_form, **dirichlet},
-        "iid": {},
+        "dirichlet": {"form": settings.dirichlet_form, "alpha": settings.alpha, **sizes},
+        "extended_dirichlet": {"alpha": settings.alpha, **by_class, **floor},
+        "classes": {**by_class, **sizes},
+        "iid": sizes,
         "natural": {"client_ids": dataset.client_ids, "min_size": settings.min_client_size},
     }
     scheme = settings.partition
     try:
         part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options[scheme])
     except UserError as error:
-        names = [field.name for field in dataclasses.fields(PartitionConfig) if config.has_effect(field.name)]
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names if "partition" not in name)
+        fields = [field.name for field in dataclasses.fields(PartitionConfig) if only_with(field.name) is not None]
+        names = ["num_clients", *(name for name in fields if config.has_effect(name) and name != "noisy_clients")]
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UserError(f"--partition {scheme}: {error} ({flags})") from error
     return part
 

@@ -279,6 +279,8 @@ def title(config: Config, data_source: str) -> str:
         "skewness": f" {settings.skewness}",
         "dirichlet_qp": f" {settings.alpha:g}",
         "dirichlet": f" {settings.alpha:g} ({settings.dirichlet_form})",
+        "classes": f", {settings.classes_per_client} per client",
+        "extended_dirichlet": f" {settings.alpha:g}, {settings.classes_per_client} classes per client",
     }.get(settings.partition, "")
     seeds = len(config.run.seeds)
     training = config.training

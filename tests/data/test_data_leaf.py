@@ -134,12 +134,19 @@ def test_the_command_line_shows_natural_clients(femnist, shakespeare, tmp_path, 
         "1",
     ]
     assert preview.main(["--dataset", f"leaf:{femnist[0]}", "--num-clients", "2", *flags]) == 0
-    assert "LEAF's JSON of FEMNIST), 20 training examples, 62 labels" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "LEAF's JSON of FEMNIST), 20 training examples, 62 labels" in shown
+    names = ("Gini of sizes", "effective classes", "Hellinger distance", "Jensen-Shannon", "earth mover's")
+    assert all(f"\n{name} " in shown for name in names)
     at_home = ["--data-dir", str(tmp_path), "--dataset", "leaf:plays,targets=sequence", "--num-clients", "2"]
     assert preview.main([*at_home, *flags, "--server-validation", "0.1", "--holdout", "0.2"]) == 0
     shown = capsys.readouterr().out
     assert "13 training examples, targets without classes" in shown and "server-side examples  1 examples" in shown
-    assert "GEMD" not in shown and "labels per client" not in shown and (tmp_path / "p.png").stat().st_size > 1000
+    assert (
+        "Gini of sizes" in shown
+        and not any(name in shown for name in ("GEMD", "labels per client", "Hellinger"))
+        and (tmp_path / "p.png").stat().st_size > 1000
+    )
 
 
 def test_it_is_read_once(femnist, isolated, monkeypatch):

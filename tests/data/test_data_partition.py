@@ -27,11 +27,16 @@ CASES = [
     *[("skewness", {"skewness": xi}) for xi in (1, 0.8, 0.5, "H")],
     *[("dirichlet", {"alpha": alpha, "form": "hsu"}) for alpha in (0.001, 0.1, 10.0)],
     ("dirichlet", {"alpha": 0.5, "form": "yurochkin"}),
+    ("dirichlet", {"alpha": 0.5, "sizes": "lognormal:0.5"}),
+    ("extended_dirichlet", {"alpha": 2.0, "classes_per_client": 3}),
+    ("classes", {"classes_per_client": 3}),
+    ("classes", {"sizes": "lognormal:0.5"}),
     ("iid", {}),
+    ("iid", {"sizes": "dirichlet:2"}),
     ("natural", {"client_ids": WRITERS}),
 ]
 NAMES = [f"{scheme}-{'-'.join(map(str, o.values())) if scheme != 'natural' else ''}" for scheme, o in CASES]
-NOTHING_OVER = ("dirichlet_qp", "yurochkin")
+NOTHING_OVER = ("dirichlet_qp", "yurochkin", "classes", "extended_dirichlet")
 
 
 def cut(options: dict, size: int) -> dict:
@@ -51,8 +56,8 @@ def test_every_example_has_one_place(scheme, options, labels):
         counts = parts.label_counts(labels, 10)
         for client in (0, 57, 99):
             np.testing.assert_array_equal(counts[client], np.bincount(labels[parts.indices[client]], minlength=10))
-        if scheme in NOTHING_OVER or options.get("form") in NOTHING_OVER:
-            assert len(parts.remainder) == 0
+        if scheme in NOTHING_OVER or options.get("form") in NOTHING_OVER or "sizes" in options:
+            assert len(parts.remainder) == 0 and parts.sizes.min() >= 5
         elif scheme != "natural":
             assert len(set(parts.sizes)) == 1
 
@@ -97,6 +102,8 @@ GOLDEN = {
     ("skewness", 1): "4cc6478eaf63d79f",
     ("dirichlet", 2): "d713f44b73a7c81b",
     ("iid", 3): "8cf1022e4effc793",
+    ("extended_dirichlet", 4): "93fefb870d7d1697",
+    ("classes", 5): "c3c92ac0bdf07616",
 }
 
 
@@ -215,13 +222,27 @@ def test_last_bits_decide_nothing(monkeypatch):
     assert partition.make("dirichlet_qp", EVEN, 100, 0, alpha=0.01).digest() == before
 
 
-@pytest.mark.parametrize("alpha", [0.2, 1e4])
-def test_impossible_sizes_are_refused_with_advice(alpha):
-    with pytest.raises(UserError, match="give at least 20 clients, or use the scheme 'dirichlet'"):
-        partition.make("dirichlet_qp", EVEN, 10, 0, alpha=alpha)
-    partition.make("dirichlet_qp", EVEN, 20, 0, alpha=alpha)
-    with pytest.raises(UserError, match="raise alpha, or lower min_size, or use the scheme 'dirichlet'"):
-        partition.make("dirichlet_qp", EVEN, 25, 0, alpha=alpha, min_size=240)
+@pytest.mark.parametrize(("num_labels", "num_clients", "alpha"), [(10, 10, 0.2), (10, 10, 1e4), (30, 30, 0.001)])
+def test_proportions_without_sizes_are_fitted(num_labels, num_clients, alpha):
+    labels = np.arange(6000) % num_labels
+    with pytest.warns(UserWarning, match=f"no client sizes fit the label proportions of {num_clients} clients"):
+        parts = partition.make("dirichlet_qp", labels, num_clients, 0, alpha=alpha)
+    assert parts.sizes.min() >= 5 and len(np.unique(np.concatenate(parts.indices))) == 6000
+
+
+def test_fitted_sizes_are_the_nearest():
+    from scipy.optimize import lsq_linear
+
+    totals = np.array([100.0, 150.0, 90.0, 60.0])
+    for seed in range(5):
+        proportions = schemes.dirichlet_rows(np.random.default_rng(seed), np.full(4, 0.3), 3).T
+        sizes = schemes.nearest_sizes(proportions, totals, 10.0)
+        best = lsq_linear(proportions, totals, (10.0, np.inf), tol=1e-14).x
+        assert schemes.solve(proportions, totals, 10.0) is None
+        np.testing.assert_allclose(sizes, best, rtol=1e-3)
+    proportions = schemes.dirichlet_rows(np.random.default_rng(3), np.full(4, 1.0), 40).T
+    expected = schemes.solve(proportions, totals, 1.0)
+    np.testing.assert_allclose(schemes.nearest_sizes(proportions, totals, 1.0), expected, atol=1e-3)
 
 
 def test_sizes_fit_as_often_as_wendels_theorem_says():
@@ -255,7 +276,7 @@ def test_hsu_proportions_follow_the_law_while_labels_last():
     # A few clients of equal size cannot use up any label here, so their counts are multinomial.
     rng = np.random.default_rng(0)
     proportions = schemes.dirichlet_rows(rng, np.full(4, 0.3), 200)
-    counts = schemes._filled(rng, proportions, np.bincount(labels), 100)
+    counts = schemes._filled(rng, proportions, np.bincount(labels), np.full(200, 100))
     assert (counts.sum(axis=1) == 100).all()
     assert np.abs(counts / 100 - proportions).mean() < 0.03
 
@@ -264,8 +285,104 @@ def test_yurochkin_splits_labels_over_clients():
     parts = partition.make("dirichlet", EVEN, 20, 0, alpha=0.5, form="yurochkin")
     counts = parts.label_counts(EVEN, 10)
     assert (counts.sum(axis=0) == 600).all() and parts.sizes.std() > 20
-    with pytest.raises(UserError, match="10 redraws"):
-        partition.make("dirichlet", EVEN, 100, 0, alpha=0.01, form="yurochkin", min_size=30)
+
+
+@pytest.mark.parametrize(("num_clients", "alpha"), [(500, 0.1), (100, 0.05)])
+def test_clients_below_the_minimum_are_topped_up(num_clients, alpha):
+    made = {}
+    with pytest.warns(UserWarning, match=rf"of {num_clients} clients have fewer than 5 examples after 10 redraws"):
+        made["redraw"] = partition.make("dirichlet", EVEN, num_clients, 0, alpha=alpha, form="yurochkin")
+    options = {"alpha": alpha, "form": "yurochkin", "small_clients": "top-up"}
+    made["top-up"] = partition.make("dirichlet", EVEN, num_clients, 0, **options)
+    drawn = partition.make("dirichlet", EVEN, num_clients, 0, **options, min_size=0).sizes
+    for parts in made.values():
+        assert parts.sizes.min() == 5 and len(np.unique(np.concatenate(parts.indices))) == 6000
+    topped_up = made["top-up"].sizes
+    assert (topped_up[drawn < 5] == 5).all() and (topped_up[drawn >= 5] <= drawn[drawn >= 5]).all()
+    assert (topped_up[(drawn >= 5) & (drawn < 9)] == drawn[(drawn >= 5) & (drawn < 9)]).all(), "large ones give"
+
+
+def test_topping_up_keeps_to_the_labels_of_a_client():
+    shares = np.array([[9.0, 9, 0], [0.2, 0, 0], [0, 0.4, 8], [0, 0, 0.1]])
+    counts = schemes._topped_up(np.array([[9, 9, 0], [0, 0, 0], [0, 0, 8], [0, 0, 0]]), shares, 3)
+    assert counts.tolist() == [[6, 9, 0], [3, 0, 0], [0, 0, 5], [0, 0, 3]]
+
+
+# A number of classes per client.
+
+
+@pytest.mark.parametrize("scheme", ["classes", "extended_dirichlet"])
+def test_each_client_has_k_classes_and_each_class_as_many_clients(scheme):
+    for num_clients, chosen in ((20, 1), (25, 2), (30, 3), (7, 10)):
+        options = {"alpha": 50.0} if scheme == "extended_dirichlet" else {}
+        parts = partition.make(scheme, EVEN, num_clients, 0, classes_per_client=chosen, **options)
+        held = parts.label_counts(EVEN, 10) > 0
+        assert (held.sum(axis=1) == chosen).all() and np.ptp(held.sum(axis=0)) <= 1
+    parts = partition.make(scheme, EVEN, 3, 0, classes_per_client=2)
+    assert len(parts.remainder) == 4 * 600, "the examples of four classes have no client"
+
+
+def test_pairs_of_classes_are_equally_likely():
+    labels = np.repeat(np.arange(4), 30)
+    pairs: dict = {}
+    for seed in range(600):
+        held = partition.make("classes", labels, 6, seed).label_counts(labels, 4)[0] > 0
+        pairs[tuple(np.flatnonzero(held))] = pairs.get(tuple(np.flatnonzero(held)), 0) + 1
+    assert len(pairs) == 6 and all(abs(count - 100) < 40 for count in pairs.values()), "4 standard deviations"
+
+
+def test_clients_divide_their_classes_equally_or_by_size():
+    counts = partition.make("classes", EVEN, 50, 0).label_counts(EVEN, 10)
+    assert set(counts[counts > 0]) == {60}
+    counts = partition.make("classes", EVEN, 50, 0, sizes="lognormal:0.5", min_size=0).label_counts(EVEN, 10)
+    held, logs = counts > 0, np.log(np.maximum(counts, 1))
+    # A count is size times class factor: the logarithms are a client's term plus a class's.
+    clients, labels = np.nonzero(held)
+    design = np.zeros((len(clients), 60))
+    design[np.arange(len(clients)), clients] = design[np.arange(len(clients)), 50 + labels] = 1.0
+    found, *_ = np.linalg.lstsq(design, logs[held], rcond=None)
+    assert np.abs(design @ found - logs[held]).max() < 0.03 and 0.35 < found[:50].std() < 0.65
+
+
+def test_extended_dirichlet_divides_classes_by_its_law():
+    labels = np.repeat([0, 1], 500)
+    counts = [
+        partition.make("extended_dirichlet", labels, 4, seed, classes_per_client=1, alpha=0.7, min_size=0)
+        .label_counts(labels, 2).max(axis=0) for seed in range(400)
+    ]  # fmt: skip
+    larger = np.concatenate(counts) / 500  # of each class's two clients, whose shares are Beta(0.7, 0.7)
+    assert abs((larger - 0.5).std(ddof=0) ** 2 + (larger.mean() - 0.5) ** 2 - 1 / (4 * (2 * 0.7 + 1))) < 0.01
+
+
+# Unequal sizes.
+
+
+def test_sizes_have_the_laws_that_their_names_say():
+    rng = np.random.default_rng(0)
+    sizes = np.stack([schemes._sizes(rng, "lognormal:0.8", 100_000, 50, 5, "redraw") for _ in range(100)])
+    assert (sizes.sum(axis=1) == 100_000).all() and abs(np.log(sizes).std(axis=1, ddof=1).mean() - 0.8) < 0.03
+    sizes = np.stack([schemes._sizes(rng, "dirichlet:2", 100_000, 50, 0, "redraw") for _ in range(100)])
+    assert (sizes.sum(axis=1) == 100_000).all() and abs(np.var(sizes / 1e5) / (0.02 * 0.98 / 101) - 1) < 0.1
+
+
+def test_dirichlet_clients_of_unequal_sizes_keep_their_proportions():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(4), 5000))
+    parts = partition.make("dirichlet", labels, 40, 0, alpha=1e6, sizes="lognormal:1")
+    assert parts.sizes.sum() == 20_000 and parts.sizes.max() > 5 * parts.sizes.min()
+    shares = parts.label_counts(labels, 4) / parts.sizes[:, None]
+    assert np.median(np.abs(shares - 0.25)) < 0.05
+
+
+# How much clients differ.
+
+
+def test_heterogeneity_of_known_proportions():
+    found = partition.heterogeneity(np.array([[8, 0], [0, 3]]), np.array([5, 5]))
+    share = 1 - np.sqrt(0.5)
+    divergence = 0.5 * np.log2(1 / 0.75) + 0.25 * np.log2(0.5 / 0.75) + 0.25 * np.log2(0.5 / 0.25)
+    np.testing.assert_allclose(found, [0.5, 1.0, np.sqrt(share), np.sqrt(divergence), 1.0])
+    even = partition.heterogeneity(np.array([[4, 4], [1, 1]]), np.array([5, 5]))
+    np.testing.assert_allclose(even, [0, 0, 0, 0, 2], atol=1e-7)
 
 
 # Skewness.
@@ -378,7 +495,13 @@ def test_holdout_is_seeded_and_random():
     [
         ("shard", 10, {}, "did you mean 'shards'"),
         ("shards", 10, {"shard_per_client": 2}, "did you mean 'shards_per_client'"),
-        ("iid", 10, {"alpha": 1.0}, "takes none"),
+        ("iid", 10, {"alpha": 1.0}, "no option 'alpha'"),
+        ("iid", 10, {"sizes": "normal:1"}, "lognormal:SIGMA"),
+        ("classes", 10, {"sizes": "lognormal:0"}, "lognormal:SIGMA"),
+        ("classes", 10, {"classes_per_client": 11}, "exceeds the 10 labels"),
+        ("classes", 100, {"min_size": 61, "small_clients": "top-up"}, "at least 61"),
+        ("extended_dirichlet", 10, {"alpha": 0}, "alpha"),
+        ("extended_dirichlet", 10, {"small_clients": "drop"}, "small_clients"),
         ("shards", 0, {}, "num_clients"),
         ("shards", -3, {}, "num_clients"),
         ("shards", 2.5, {}, "num_clients"),

@@ -75,7 +75,7 @@ def test_labels_are_those_of_the_partition(real):
     found = html.label_counts(real)
     assert found.shape == (2, made_up.CLIENTS, 10)
     for seed in (0, 1):
-        own = problem.deal(config, data, seed)[0].indices
+        own = problem.partitioned(config.replace(seeds=[seed]), data)[1][0].indices
         for client in (0, 5, 11):
             labels = np.asarray(data.train_labels)[own[client]]
             assert [(labels == label).sum() for label in range(10)] == found[seed, client].tolist()

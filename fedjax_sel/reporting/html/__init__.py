@@ -132,7 +132,7 @@ def label_counts(path: Path) -> np.ndarray | None:
     dataset = problem.load_data(experiment, share)
     if not dataset.has_classes:
         return None
-    parts = tuple(problem.deal(experiment, dataset, seed)[0] for seed in config.run.seeds)
+    dataset, parts, _ = problem.partitioned(experiment, dataset)
     recorded = folder.made_from(path)
     if recorded is not None:
         now = folder.digests(Given(dataset, parts), config.run.seeds)

@@ -67,6 +67,8 @@ class Dataset:
         client_ids: natural client of each training example, int ``[n]``; None without natural clients.
         test_clients: natural client of each test example, int ``[m]``, numbered as in `client_ids`; None: unknown.
         held_by_server: inputs and targets that the server kept from the training set, or None.
+        test_clients: natural client of each test example, int ``[m]``, as in `client_ids`; -1 for a client without
+            training examples. None if unknown. The digest omits it.
 
     Raises:
         UserError: an array has an unsupported dtype or shape, or the numbers of inputs and targets differ.
@@ -204,7 +206,7 @@ class Dataset:
             name: name for reports, which can select a published normalization.
             train: inputs and targets of n training examples, as `from_arrays` converts them.
             test: inputs and targets of m test examples.
-            **fields: `num_classes`, `source`, and optionally `client_ids`.
+            **fields: `num_classes`, `source`, and optionally `client_ids` and `test_clients`.
         """
         mean, std = _normalization(name, train[0])
         return cls(name, *train, *test, mean=mean, std=std, **fields)

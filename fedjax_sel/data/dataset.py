@@ -67,8 +67,6 @@ class Dataset:
         client_ids: natural client of each training example, int ``[n]``; None without natural clients.
         test_clients: natural client of each test example, int ``[m]``, numbered as in `client_ids`; None: unknown.
         held_by_server: inputs and targets that the server kept from the training set, or None.
-        test_clients: natural client of each test example, int ``[m]``, as in `client_ids`; -1 for a client without
-            training examples. None if unknown. The digest omits it.
 
     Raises:
         UserError: an array has an unsupported dtype or shape, or the numbers of inputs and targets differ.

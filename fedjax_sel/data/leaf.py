@@ -55,7 +55,7 @@ class _Split(NamedTuple):
     kind: _Kind
     inputs: np.ndarray
     targets: np.ndarray
-    users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance in the training files
+    users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance, in training files first
 
 
 def load(description: str, parent: Path | None = None) -> Dataset:
@@ -94,7 +94,6 @@ def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
     with download.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
         numbers: dict[str, int] = {}
         train = _split(paths["train"], None, numbers, advance)
-        num_clients = len(numbers)
         if form == "sequence" and not train.kind.is_text:
             raise UserError(
                 f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
@@ -105,8 +104,7 @@ def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
     pairs = {"train": _pair(train, form), "test": _pair(test, form)}
     num_classes = train.kind.num_classes if form == "next" else 0
     dataset = Dataset.from_arrays(**pairs, client_ids=train.users, num_classes=num_classes, name=_NAME)
-    owners = np.where(test.users < num_clients, test.users, -1)
-    return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}", test_clients=owners)
+    return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}", test_clients=test.users)
 
 
 def _without_foreign(*splits: _Split) -> list[_Split]:

@@ -69,7 +69,7 @@ def test_femnist(femnist):
     assert loaded.client_ids.tolist() == [0] * 6 + [1] * 9 + [2] * 5
     assert loaded.test_clients.tolist() == [1, 1, 0, 0, 0, 2]
     write(folder, "test", "more.json", {"a user without training examples": writer(1)})
-    assert data.load(f"leaf:{folder}").test_clients.tolist() == [1, 1, 0, 0, 0, 2, -1]
+    assert data.load(f"leaf:{folder}").test_clients.tolist() == [1, 1, 0, 0, 0, 2, 3]
 
 
 def test_shakespeare(shakespeare):

@@ -1,10 +1,13 @@
 """The embedded roles of Shakespeare: their numbers, LEAF's form of them, and runs on them."""
 
+import importlib.util
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import fedjax_sel
 from fedjax_sel import data
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.data import Dataset, leaf, sources
@@ -43,7 +46,6 @@ def test_the_digest_omits_the_owners_of_test_examples():
     assert Dataset.from_arrays(**pairs, **about).digest() == plays.digest()
 
 
-@pytest.mark.slow
 def test_leafs_json_gives_the_same_data(tmp_path):
     parts = {"train": {}, "test": {}}
     for role, text in sources.shakespeare_texts().items():
@@ -58,6 +60,22 @@ def test_leafs_json_gives_the_same_data(tmp_path):
     read, plays = data.load(f"leaf:{tmp_path},targets=sequence"), data.load("shakespeare")
     assert read.digest() == plays.digest()
     assert (read.client_ids == plays.client_ids).all() and (read.test_clients == plays.test_clients).all()
+
+
+def test_the_tool_reads_speeches_by_role(tmp_path):
+    path = Path(__file__).parents[2] / "tools/shakespeare.py"
+    spec = importlib.util.spec_from_file_location("shakespeare_tool", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    line = "Nay, answer me: stand, and _unfold_ yourself \\ at once.  \n"
+    (tmp_path / "tragedies").mkdir()
+    (tmp_path / "tragedies/king-lear.md").write_text(
+        f"# King Lear\n**FIRST LORD**  \n{line * 20}\n_Exit_\n\n**A Fool**  \nNo.\n\n**FIRST LORD**  \n{line * 20}"
+    )
+    found = tool.texts(tmp_path)
+    assert list(found) == ["KING_LEAR_FIRST_LORD"]  # the other role has fewer than 20 windows
+    text = " ".join([line.strip().replace("_", "").replace("\\", " ")] * 40)
+    assert found["KING_LEAR_FIRST_LORD"] == text[: len(text) // 80 * 80 + 1]
 
 
 FEW = ["--dataset", "shakespeare", "--algo", "random", "--num-clients", "4", "--num-selected", "2", "--rounds", "1",
@@ -75,12 +93,10 @@ def few(monkeypatch):
     monkeypatch.setattr(sources, "shakespeare", lambda: made)
 
 
-def test_the_command_line_chooses_task_and_model(few, tmp_path, capsys):
-    assert command_line.guarded(train.main, [*FEW, "--out", str(tmp_path / "run")]) == 0
-    assert "shakespeare" in capsys.readouterr().out
-    kept = json.loads((tmp_path / "run/config.json").read_text())
-    assert (kept["model"]["model"], kept["model"]["task"]) == ("char_gru", "next_token")
-    assert kept["partition"]["partition"] == "natural"
+def test_the_command_line_chooses_task_and_model(few):
+    config, _ = command_line.parse(train.make_parser(), FEW)
+    assert (config.model.model, config.model.task) == ("char_gru", "next_token")
+    assert np.isfinite(fedjax_sel.run(config).test_accuracy).all()
 
 
 @pytest.mark.parametrize("flags", [["--model", "char_lstm"], ["--partition", "iid"]])

@@ -89,11 +89,20 @@ GPFL_PRESETS: dict[str, Config] = {
 }
 
 
+# Shakespeare's roles, a small setting of this package for two CPU cores; LEAF trains two LSTM layers of 256 units.
+
+SHAKESPEARE = Config().replace(
+    dataset="shakespeare", partition="natural", num_clients=520, model="char_gru", task="next_token", local_epochs=1,
+    learning_rate=1.0, momentum=0.9, aggregation="samples", eval_every=5, chunk=5,
+)  # fmt: skip
+
+
 SOURCES = {
     "quickstart": "The default configuration",
     "fedcor": "FedCor's Table 1 (Tang et al., CVPR 2022)",
     "fl_dp3s": "FL-DP3S's experiments (Zhang et al.)",
     "gpfl": "GPFL's Table II (Na, Liang, Yiu)",
+    "shakespeare": "Shakespeare's roles as clients",
 }
 """The source of a preset, by the part of its name before the first slash."""
 NOT_FROM_THE_PAPER = {
@@ -109,11 +118,13 @@ def sentence(name: str) -> str:
     """Describe a preset, one of PRESETS, in one sentence."""
     config = preset(name)
     run, seeds, training = config.run, len(config.run.seeds), config.training
-    work = f"{training.local_steps} steps" if training.local_epochs is None else f"{training.local_epochs} epochs"
+    epochs = "1 epoch" if training.local_epochs == 1 else f"{training.local_epochs} epochs"
+    work = epochs if training.local_steps is None else f"{training.local_steps} steps"
     scheme = config.partition.partition
-    parameter = {"shards": "shards_per_client", "dirichlet_qp": "alpha", "skewness": "skewness"}[scheme]
+    parameter = {"shards": "shards_per_client", "dirichlet_qp": "alpha", "skewness": "skewness"}.get(scheme)
     parts = [
-        f"{config.data.dataset}, partition {scheme} with {parameter} {getattr(config.partition, parameter)}",
+        f"{config.data.dataset}, partition {scheme}"
+        + (f" with {parameter} {getattr(config.partition, parameter)}" if parameter else ""),
         f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
         f"model {config.model.model}"
         + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
@@ -127,7 +138,9 @@ def sentence(name: str) -> str:
     return f"{SOURCES[name.partition('/')[0]]}: {'; '.join(parts)}."
 
 
-PRESETS: dict[str, Config] = {"quickstart": Config(), **FEDCOR_PRESETS, **FL_DP3S_PRESETS, **GPFL_PRESETS}
+PRESETS: dict[str, Config] = {
+    "quickstart": Config(), "shakespeare": SHAKESPEARE, **FEDCOR_PRESETS, **FL_DP3S_PRESETS, **GPFL_PRESETS
+}  # fmt: skip
 """Presets by name. Each fixes data, partition, model and training; `quickstart` is the default configuration."""
 
 

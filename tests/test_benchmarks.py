@@ -344,6 +344,7 @@ ELSEWHERE = {  # scripts that other tests run
     "benchmarks/rivals/export.py": "tests/test_benchmarks.py",
     "benchmarks/rivals/ours.py": "tests/test_benchmarks.py",
     "tools/build_site.py": "tests/documents/test_site.py",
+    "tools/shakespeare.py": "tests/data/test_data_shakespeare.py",
     "tools/test_versions.py": "tests/test_pins.py",
     "tools/typed_settings.py": "tests/test_config.py",
 }

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+import warnings
 
 import jax
 import pytest
@@ -92,6 +93,17 @@ def test_a_report_needs_no_device(tmp_path):
     command = [sys.executable, "-m", "fedjax_sel", "report", str(tmp_path / "run")]
     done = subprocess.run(command, env=os.environ | {"JAX_PLATFORMS": "tpu"}, capture_output=True, text=True)
     assert done.returncode == 0 and "Gini index of selections" in done.stdout
+
+
+def test_a_warning_is_one_line():
+    shown, before = [], warnings.formatwarning
+
+    def warned(arguments):
+        shown.append(warnings.formatwarning(UserWarning("such as 'é'"), UserWarning, "leaf.py", 1))
+        return 0
+
+    assert command_line.guarded(warned, []) == 0
+    assert shown == ["warning: such as 'é'\n"] and warnings.formatwarning is before
 
 
 def test_jax_without_a_cpu_says_how_to_have_one(monkeypatch, set_platforms):

@@ -150,6 +150,7 @@ _AVAILABILITY = (
 )
 _DATASETS = {
     "digits": Item("8x8 digits, 1,797 images, bundled with scikit-learn (the default); no download."),
+    "shakespeare": Item("Shakespeare's plays by role: 520 natural clients, the next character; no download."),
     "synthetic": Item("Gaussian class blobs of any size: synthetic:train_size=..,image_size=..; no download."),
     "mnist": Item("28x28 digits, 60,000 training images; downloaded at first use, or read from --data-dir."),
     "fashion_mnist": Item("28x28 clothes, 60,000 training images; downloaded at first use, or read from --data-dir."),

@@ -14,6 +14,7 @@ import textwrap
 import traceback
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
@@ -24,7 +25,7 @@ from fedjax_sel.core import parsing
 from fedjax_sel.core.files import Unbroken
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.papers import preset
+from fedjax_sel.papers import PRESETS, preset
 from fedjax_sel.version import __version__
 
 if TYPE_CHECKING:
@@ -158,8 +159,11 @@ def make_parser(command: str, description: str, epilog: str, only: Collection[st
     """Make a parser with one flag per configuration field, or per name in `only`, plus --preset and --config."""
     parser = Parser(prog=command, usage=f"{command} [flags]", description=description, epilog=epilog)
     start = parser.add_argument_group("base settings", "the flags below override these one by one")
-    about = "published experiment, e.g. fedcor/fmnist-1spc; see fedjax-sel list presets (default: quickstart)"
-    start.add_argument("--preset", metavar="NAME", default="quickstart", help=about)
+    about = (
+        "published experiment, e.g. fedcor/fmnist-1spc; see fedjax-sel list presets (default: quickstart, or the "
+        "preset that --dataset names)"
+    )
+    start.add_argument("--preset", metavar="NAME", help=about)
     about = ".json or .toml file of settings, such as a run's config.json (default: none)"
     start.add_argument("--config", metavar="FILE", type=path, help=about)
     hints = flat_types()
@@ -231,6 +235,8 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     names = {name: value for name, value in vars(parsed).items() if name in flat_types()}
     if "seeds" in names:
         names["seeds"] = " ".join(names["seeds"])
+    if parsed.preset is None:  # such as --dataset shakespeare, which no other task and model fit
+        parsed.preset = names["dataset"] if names.get("dataset") in PRESETS else "quickstart"
     base = preset(parsed.preset)
     if parsed.config is not None:
         base = config.read_config_file(parsed.config, base)
@@ -268,7 +274,7 @@ def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> 
 
 
 def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | None = None) -> int:
-    """Run a command and print any error as one line on stderr.
+    """Run a command and print any error or warning as one line on stderr.
 
     A UserError gives exit code 2, any other error exit code 1. A closed output pipe (`| head -1`, `| tee` after
     Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
@@ -278,6 +284,8 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack characters
     original = sys.stdout, sys.stderr
+    formatwarning = warnings.formatwarning
+    warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     sys.stdout, sys.stderr = map(Unbroken, original)  # pyright: ignore[reportAttributeAccessIssue]
     try:
         code = main(arguments)
@@ -297,6 +305,7 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
             with contextlib.suppress(OSError):
                 stream.flush()
         sys.stdout, sys.stderr = original
+        warnings.formatwarning = formatwarning
 
 
 def _explained(error: Exception) -> tuple[int, str]:

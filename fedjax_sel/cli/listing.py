@@ -104,4 +104,4 @@ def _in_full(name: str, item: "Item", section: "Section", found: "Mapping[str, S
         lines += ["", command_line.page(rest)]
     if related := [one for section in found.values() for one in section.items if one.startswith(f"{name}/")]:
         lines += ["", command_line.fill(f"See also: {', '.join(related)}.")]
-    return "\n".join(lines).replace("\n\n\n", "\n\n")
+    return "\n".join(lines).rstrip().replace("\n\n\n", "\n\n")

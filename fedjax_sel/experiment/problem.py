@@ -260,9 +260,9 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     outputs = dataset.num_classes or next(int(np.prod(array.shape[1:])) for _, array in leaves)
     if settings.model in models.PLAIN:
         _check_plain_model_settings(settings)
-        if settings.model == "char_lstm":
-            _check_characters(dataset)
-        return models.make_plain(settings.model, inputs, outputs)
+        if settings.model in models.OF_CHARACTERS and np.issubdtype(inputs.dtype, np.integer):
+            outputs = _num_characters(settings.model, dataset)
+        return models.make_plain(settings.model, inputs, outputs, every_position=not dataset.has_classes)
     return models.make(
         settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
     )
@@ -284,20 +284,16 @@ def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
         raise UserError(f"{what} ({parsing.reason(error)}); {remedy}") from error
 
 
-def _check_characters(dataset: Dataset) -> None:
-    for inputs in (dataset.train_images, dataset.test_images):
-        if isinstance(inputs, np.ndarray) and np.issubdtype(inputs.dtype, np.integer):
-            if not dataset.has_classes:
-                raise UserError(
-                    f"--model char_lstm: it predicts one character per example, but {dataset.name} has no classes; for "
-                    "sequences give models.CharLSTM(num_characters, every_position=True) as a value"
-                )
-            ends = int(inputs.min(initial=0)), int(inputs.max(initial=0))
-            if wrong := [end for end in ends if not 0 <= end < dataset.num_classes]:
-                raise UserError(
-                    f"--model char_lstm: inputs of {dataset.name} contain {wrong[0]}, but the model reads characters 0 "
-                    f"to {dataset.num_classes - 1}, the number of classes; give your own model"
-                )
+def _num_characters(model: str, dataset: Dataset) -> int:
+    """Return the number of characters that a model reads: the classes; for sequences as targets, at least LEAF's 80."""
+    ends = [int(end(part)) for part in (dataset.train_images, dataset.test_images) for end in (np.min, np.max)]
+    number = dataset.num_classes or max(models.CharLSTM.num_classes, *(end + 1 for end in ends))
+    if wrong := [end for end in ends if not 0 <= end < number]:
+        raise UserError(
+            f"--model {model}: inputs of {dataset.name} contain {wrong[0]}, but the model reads characters 0 to "
+            f"{number - 1}{', the number of classes' if dataset.has_classes else ''}; give your own model"
+        )
+    return number
 
 
 def _check_plain_model_settings(settings: ModelConfig) -> None:

@@ -102,4 +102,4 @@ def test_importing_the_package_is_cheap():
 
 
 def test_names_lists_what_needs_no_preparation():
-    assert data.names() == ("digits", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")
+    assert data.names() == ("digits", "shakespeare", "synthetic", "mnist", "fashion_mnist", "cifar10", "cifar100")

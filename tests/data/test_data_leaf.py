@@ -67,6 +67,9 @@ def test_femnist(femnist):
         np.testing.assert_array_equal(np.asarray(images).reshape(-1, 784), np.rint(shades * 255))
         np.testing.assert_array_equal(labels, np.concatenate([user["y"] for user in users[part].values()]))
     assert loaded.client_ids.tolist() == [0] * 6 + [1] * 9 + [2] * 5
+    assert loaded.test_clients.tolist() == [1, 1, 0, 0, 0, 2]
+    write(folder, "test", "more.json", {"a user without training examples": writer(1)})
+    assert data.load(f"leaf:{folder}").test_clients.tolist() == [1, 1, 0, 0, 0, 2, 3]
 
 
 def test_shakespeare(shakespeare):
@@ -103,8 +106,9 @@ def test_what_the_80_characters_lack_is_a_blank(tmp_path):
     users["HAMLET"]["x"][1] = "é€" + users["HAMLET"]["x"][1][2:-1] + "?"
     write(tmp_path, "train", "a.json", users)
     write(tmp_path, "test", "a.json", {"HAMLET": role(3, 1)})
-    with pytest.warns(UserWarning, match="outside LEAF's 80, such as 'é', are read as blanks"):
+    with pytest.warns(UserWarning, match="outside LEAF's 80, such as 'é', '€', are read as blanks") as caught:
         loaded = data.load(f"leaf:{tmp_path}")
+    assert len(caught) == 1
     blank, mark = (leaf.ALL_LETTERS.index(letter) for letter in " ?")
     assert loaded.train_images[1, [0, 1, -1]].tolist() == [blank, blank, mark]
 

@@ -613,7 +613,6 @@ LETTERS = RNG.integers(7, size=(40, 6)).astype(np.int32)
          models.from_functions(lambda key: {"w": jnp.ones(6)}, lambda w, x: w["w"] * x),
          "needs labels that are 0 or 1, but one label is -1"),
         (LETTERS[:, 0] % 2, "classification", "char_lstm", "contain 6, but the model reads characters 0 to 1"),
-        (LETTERS, "next_token", "char_lstm", "predicts one character per example, .* every_position=True"),
     ],
 )  # fmt: skip
 def test_values_that_cannot_be_learned_are_one_sentence(targets, task, model, words):

@@ -146,7 +146,10 @@ BAD = [
     (["--momentum-buffer", "persistent"], ["--momentum-buffer persistent", "without --momentum above 0"]),
     (["--loss-on", "all"], ["--loss-on all", "without --holdout"]),
     (["--checkpoint-every", "5", "--keep", "0"], ["--checkpoint-every 5", "without --keep above 0"]),
-    (["--data-dir", "."], ["--data-dir .", "without a --dataset other than digits, synthetic or a plug-in"]),
+    (
+        ["--data-dir", "."],
+        ["--data-dir .", "without a --dataset other than digits, shakespeare, synthetic or a plug-in"],
+    ),
     (["--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442 training examples is less than one"]),
     (["--algo", "gpfl", "--server-validation", "1e-9"], ["--server-validation", "1e-09 of 1,442", "at least 0.00069"]),
 ]

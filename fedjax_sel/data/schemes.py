@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import bisect
-import math
-import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.parsing import one_of
+from fedjax_sel.core.plugins import Count, CountOrZero, Positive
 from fedjax_sel.errors import UserError
 
 
@@ -21,14 +19,15 @@ class Assignment(NamedTuple):
     owners: np.ndarray
 
 
-def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
+def shards(
+    rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: Count = 1
+) -> Assignment:
     """Assign s label-sorted shards to each client, at random without replacement (1SPC, 2SPC).
 
     Each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
 
     Source: FedCor's ``src/sampling.py``.
     """
-    shards_per_client = whole_number("shards_per_client", shards_per_client, 1)
     num_shards = num_clients * shards_per_client
     if num_shards > len(labels):
         raise UserError(
@@ -53,7 +52,7 @@ def natural(
     num_clients: int,
     *,
     client_ids: np.ndarray | None = None,
-    min_size: int = 5,
+    min_size: Count = 5,
 ) -> Assignment:
     """Use the natural clients of the data set, such as the writers of FEMNIST.
 
@@ -66,7 +65,6 @@ def natural(
             "partition scheme 'natural' needs client_ids, one per training example, which this data set lacks: choose "
             "another scheme, or a data set with clients such as 'synthetic:num_writers=100' or 'leaf:FOLDER'"
         )
-    min_size = whole_number("min_size", min_size, 1)
     _, client_of_example, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
     large_enough = np.flatnonzero(sizes >= min_size)
     if num_clients > len(large_enough):
@@ -99,32 +97,6 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
     owners = [np.repeat(clients, counts[:, label]) for label in range(len(label_pools))]
     examples = [pool[np.arange(len(own)) % len(pool)] for pool, own in zip(label_pools, owners, strict=True)]
     return Assignment(np.concatenate(examples), np.concatenate(owners))
-
-
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return an option as an int of at least `least`; raise UserError for any other value."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise UserError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return number
-
-
-def positive_number(name: str, value: Any) -> float:
-    """Return an option as a finite float above zero; raise UserError for any other value."""
-    number = _number(value)
-    if not (math.isfinite(number) and number > 0.0):
-        raise UserError(f"{name} must be a finite number above 0, not {value!r}")
-    return number
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
 
 
 _MAX_ITERATIONS = 100
@@ -200,8 +172,8 @@ def dirichlet_qp(
     labels: np.ndarray,
     num_clients: int,
     *,
-    alpha: float = 0.2,
-    min_size: int = 5,
+    alpha: Positive = 0.2,
+    min_size: CountOrZero = 5,
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
@@ -214,8 +186,6 @@ def dirichlet_qp(
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
-    alpha = positive_number("alpha", alpha)
-    min_size = whole_number("min_size", min_size, 0)
     if min_size * num_clients > len(labels):
         raise UserError(
             f"{num_clients} clients of at least {min_size} examples need more than the {len(labels)} training "
@@ -248,9 +218,9 @@ def dirichlet(
     labels: np.ndarray,
     num_clients: int,
     *,
-    alpha: float = 0.5,
-    form: str = "hsu",
-    min_size: int = 5,
+    alpha: Positive = 0.5,
+    form: Literal["hsu", "yurochkin"] = "hsu",
+    min_size: CountOrZero = 5,
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
@@ -264,9 +234,6 @@ def dirichlet(
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
-    alpha = positive_number("alpha", alpha)
-    min_size = whole_number("min_size", min_size, 0)
-    one_of("form of scheme 'dirichlet'", form, ("hsu", "yurochkin"))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":
@@ -350,7 +317,7 @@ def skewness(
     num_clients: int,
     *,
     skewness: float | str = 1.0,
-    main: str = "balanced",
+    main: Literal["balanced", "random"] = "balanced",
 ) -> Assignment:
     """Give each client a share of examples of its main label, and spread the rest evenly over the other labels.
 
@@ -364,9 +331,8 @@ def skewness(
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
-    one_of("main of scheme 'skewness'", main, ("balanced", "random"))
-    share = None if str(skewness).strip().upper() == "H" else _number(skewness)
-    if share is not None and not 0.0 < share <= 1.0:
+    share = None if str(skewness).strip().upper() == "H" else skewness
+    if isinstance(share, str) or (share is not None and not 0.0 < share <= 1.0):
         raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
     label_pools = pools(rng, labels)
     available = np.array([len(pool) for pool in label_pools])

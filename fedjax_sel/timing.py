@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
+from fedjax_sel.core.plugins import NonNegative, Share
 from fedjax_sel.errors import UserError
 
 FORWARD = 1.0 / 3.0
@@ -58,14 +59,14 @@ By = Literal["none", "label", "size"]
 def lognormal(
     *,
     seconds_per_example: float = 0.0136,
-    sigma: float = 0.6,
+    sigma: NonNegative = 0.6,
     down: float = 4.3e6,
     up: float = 3.3e6,
-    bandwidth_sigma: float = 0.5,
+    bandwidth_sigma: NonNegative = 0.5,
     latency: float = 0.1,
-    jitter: float = 0.0,
+    jitter: NonNegative = 0.0,
     by: By = "none",
-    correlation: float = 0.9,
+    correlation: Share = 0.9,
 ) -> Law:
     """Make the law of lognormal speeds and bandwidths.
 
@@ -84,8 +85,6 @@ def lognormal(
         by: quantity that slow clients have in common: the `label` of most of their examples, or a large `size`.
         correlation: correlation of the logarithm of the seconds per example with the rank by that quantity, in [0, 1].
     """
-    check_range("timing", "lognormal", sigma=sigma, bandwidth_sigma=bandwidth_sigma, jitter=jitter)
-    check_range("timing", "lognormal", most=1, correlation=correlation)
 
     def draw(rng: np.random.Generator, clients: Clients) -> Timing:
         slowness = _scores(rng, clients, by, correlation)
@@ -106,10 +105,10 @@ def tiers(
     down: str = "7.2e6:4.3e6:3.7e6",
     up: str = "5e6:3.3e6:2.7e6",
     latency: float = 0.1,
-    spread: float = 0.24,
-    jitter: float = 0.0,
+    spread: NonNegative = 0.24,
+    jitter: NonNegative = 0.0,
     by: By = "none",
-    correlation: float = 1.0,
+    correlation: Share = 1.0,
 ) -> Law:
     """Make the law of device classes. Lists have one value per class, separated by colons.
 
@@ -136,8 +135,6 @@ def tiers(
             `size`.
         correlation: correlation of the class with the rank by that quantity, in [0, 1].
     """
-    check_range("timing", "tiers", jitter=jitter, spread=spread)
-    check_range("timing", "tiers", most=1, correlation=correlation)
     given = {"shares": shares, "seconds_per_example": seconds_per_example, "down": down, "up": up}
     columns = {name: _list(name, text) for name, text in given.items()}
     if len({len(values) for values in columns.values()}) > 1:
@@ -165,7 +162,7 @@ _COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
 }
 
 
-def from_file(*, path: str, jitter: float = 0.0) -> Law:
+def from_file(*, path: str, jitter: NonNegative = 0.0) -> Law:
     """Make the law that reads a device per client from a .csv or .npz file.
 
     Args:
@@ -174,7 +171,6 @@ def from_file(*, path: str, jitter: float = 0.0) -> Law:
             .csv file also has the column `client`, IDs from 0.
         jitter: standard deviation of the logarithm of a client's factor in a round.
     """
-    check_range("timing", "a file", jitter=jitter)
     try:
         npz = path.endswith(".npz")
         columns = files.read_arrays(Path(path)) if npz else _of_csv(files.read_text(Path(path)))
@@ -257,16 +253,6 @@ def _list(name: str, text: Any) -> list[float]:
         return [float(part) for part in str(text).split(":")]
     except ValueError as error:
         raise UserError(f"--timing-args of tiers: {name}={text} is not a list such as 0.5:0.5") from error
-
-
-def check_range(
-    flag: str, name: str, *, above: float = -1.0, least: float = 0.0, most: float = float("inf"), **values: float
-) -> None:
-    """Reject values outside [least, most], at most `above`, or infinite."""
-    for argument, value in values.items():
-        if not (above < value and least <= value <= most and value < float("inf")):
-            wanted = f"at least {least:g}" if most > 1 else f"from {least:g}{' (excluded)' if above == 0 else ''} to 1"
-            raise UserError(f"--{flag}-args of {name}: {argument}={value:g} is out of range; give a number {wanted}")
 
 
 def _float32(values: Any) -> np.ndarray:

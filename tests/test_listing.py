@@ -80,7 +80,7 @@ def test_a_strategy_in_full(monkeypatch):
     text = shown(monkeypatch, 120, "fedcor")
     assert text.startswith("--algo fedcor\n") and "Differs from the paper:" in text
     assert "    X         State.embeddings           [d, N]    covariance Sigma" in text
-    assert "  anneal: from preset (a number)\n      annealing factor beta, in (0, 1].\n" in text
+    assert "  anneal: from preset (a number from 0 (excluded) to 1)\n      annealing factor beta, in (0, 1].\n" in text
     assert one_line(text).count("fedcor/fmnist-1spc") == 1 and "See also:" in text
     for key in strategies.parameters("fedcor"):
         assert f"\n  {key}=" in text or f"\n  {key}: from preset" in text
@@ -105,7 +105,7 @@ def test_every_name_has_a_page(monkeypatch, name):
 def test_laws_and_modes_show_their_parameters(monkeypatch):
     section, page = (one_line(shown(monkeypatch, 100, name)) for name in ("timing", "daily"))
     assert "shares=0.06:0.44:0.5 (a text)" in section and "by=label (none, label, size)" in section
-    assert page.startswith("--available daily") and "period=24.0 (a number) rounds per day." in page
+    assert page.startswith("--available daily") and "period=24.0 (a number at least 1) rounds per day." in page
 
 
 def test_a_preset_shows_the_flags_that_it_stands_for(monkeypatch):

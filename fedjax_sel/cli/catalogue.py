@@ -7,12 +7,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from fedjax_sel import models, papers, strategies
 from fedjax_sel.cli.command_line import as_typed
 from fedjax_sel.config import Config, PartitionConfig, only_with
-from fedjax_sel.core.plugins import Parameter, Registry
+from fedjax_sel.core.plugins import Parameter, Registry, Within
 from fedjax_sel.data import schemes
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
@@ -268,6 +268,9 @@ def allowed(kind: Any) -> str:
     """Describe a type's values: "fc1, fc1-relu", or "a whole number, none"."""
     if typing.get_origin(kind) is Literal:
         return ", ".join(map(str, typing.get_args(kind)))
+    if typing.get_origin(kind) is Annotated:
+        base, *notes = typing.get_args(kind)
+        return " ".join([allowed(base), *(str(note) for note in notes if isinstance(note, Within))])
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return ", ".join(allowed(one) for one in typing.get_args(kind))
     words = {bool: "true, false", int: "a whole number", float: "a number", str: "a text", types.NoneType: "none"}

@@ -9,13 +9,14 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import math
 import os
 import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import KINDS, LONGEST, one_of, shown
@@ -98,6 +99,38 @@ def _imports(module_name: str, content: bytes) -> Iterator[str]:
             yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
+class Within(NamedTuple):
+    """A numeric parameter's range, as in `rate: Annotated[float, Within(0, 1)] = 0.5`; infinity and NaN are outside."""
+
+    least: float = -math.inf
+    most: float = math.inf
+    above: float = -math.inf
+    below: float = math.inf
+
+    def check(self, given: str, value: float, advice: str = "") -> None:
+        """Reject a number that is not in the range; `given` names it in the message."""
+        if not (self.least <= value <= self.most and self.above < value < self.below):
+            raise UserError(f"{given}: must be {'' if math.isfinite(value) else 'finite and '}{self}{advice}")
+
+    def __str__(self) -> str:
+        """Return the range in words: "above 0", "at least 1", or "from 0 to 1 (excluded)"."""
+        is_open, low, high = self.above > self.least, max(self.least, self.above), min(self.most, self.below)
+        if high == math.inf:
+            return f"{'above' if is_open else 'at least'} {low:g}"
+        return f"from {low:g}{' (excluded)' * is_open} to {high:g}{' (excluded)' * (self.below < self.most)}"
+
+
+# Types of common parameters.
+Count = Annotated[int, Within(1)]
+CountOrZero = Annotated[int, Within(0)]
+AtLeastOne = Annotated[float, Within(1)]
+NonNegative = Annotated[float, Within(0)]
+Positive = Annotated[float, Within(above=0)]
+Share = Annotated[float, Within(0, 1)]
+Decay = Annotated[float, Within(0, below=1)]
+PositiveShare = Annotated[float, Within(most=1, above=0)]
+
+
 class Parameter(NamedTuple):
     """A factory's keyword parameter."""
 
@@ -144,18 +177,27 @@ def convert_parameters(
     for name, value in arguments.items():
         if not open_ended or name in parameters:
             one_of(f"{flag} of {owner}", name, parameters)
-        kind = parameters[name].kind if name in parameters else Any
+        kind, default = parameters.get(name, Parameter(Any, None))
         text = value if isinstance(value, str) else shown(value)
         given = f"{flag} {name}={text if len(text) <= LONGEST else '...'} of {owner}"
-        values[name] = _convert(given, value, kind)
+        values[name] = _convert(given, value, kind, default)
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
     return values
 
 
-def _convert(given: str, value: Any, kind: Any) -> Any:
-    """Convert a value to a type; `given` names the parameter in messages."""
+def _convert(given: str, value: Any, kind: Any, default: Any) -> Any:
+    """Convert a value to a type and check its range; `given` names the parameter in messages, with its `default`."""
+    if typing.get_origin(kind) is Annotated:
+        kind, *notes = typing.get_args(kind)
+        converted = _convert(given, value, kind, default)
+        usual = f" {default:g}" if isinstance(default, int | float) else ""
+        advice = "" if default is inspect.Parameter.empty else f"; leave it out for the default{usual}"
+        for note in notes:
+            if isinstance(note, Within) and converted is not None:
+                note.check(given, converted, advice)
+        return converted
     if typing.get_origin(kind) is Literal:
         by_text = {str(choice): choice for choice in typing.get_args(kind)}
         text = value if isinstance(value, str) or value not in by_text.values() else str(value)
@@ -165,10 +207,10 @@ def _convert(given: str, value: Any, kind: Any) -> Any:
         if len(kinds) < len(typing.get_args(kind)) and str(value).lower() == "none":
             return None
         if len(kinds) == 1:
-            return _convert(given, value, kinds[0])
+            return _convert(given, value, kinds[0], default)
         for one in kinds:  # the first that fits
             with contextlib.suppress(UserError):
-                return _convert(given, value, one)
+                return _convert(given, value, one, default)
         wanted = " | ".join(str(getattr(one, "__name__", one)) for one in kinds)
         raise UserError(f"{given}: {shown(value)} is not of type {wanted}")
     try:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.parsing import did_you_mean, one_of, shown
+from fedjax_sel.core.parsing import one_of, scalar, shown
+from fedjax_sel.core.plugins import convert_parameters
 from fedjax_sel.data import examples as trees
 from fedjax_sel.data.examples import Tree
-from fedjax_sel.data.schemes import TABLE, WITHOUT_LABELS, whole_number
+from fedjax_sel.data.schemes import TABLE, WITHOUT_LABELS
 from fedjax_sel.errors import UserError
 
 SCHEMES: tuple[str, ...] = tuple(TABLE)
@@ -55,7 +56,7 @@ class Partition:
         Raises:
             UserError: there is no client, a client has no examples or one example twice, or a position is out of range.
         """
-        num_examples = whole_number("num_examples", num_examples, 1)
+        num_examples = _whole_number("num_examples", num_examples, 1)
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
             raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
@@ -126,18 +127,19 @@ def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any)
         labels: int ``[n]``, the training labels; for ``iid`` and ``natural`` any targets.
         num_clients: number of clients N.
         seed: non-negative seed; the same seed gives the same partition on all machines.
-        **options: options of the scheme (see ``options``); None keeps the default.
+        **options: keyword arguments of the scheme's function; None keeps the default.
 
     Raises:
         UserError: the scheme or an option is unknown, a value is out of range, or the data do not fit the scheme.
     """
-    check_options(scheme, options)
+    function = TABLE[one_of("partition scheme", scheme, SCHEMES)]
     labels = _labels(scheme, labels)
-    num_clients = whole_number("num_clients", num_clients, 1)
+    num_clients = _whole_number("num_clients", num_clients, 1)
     if num_clients > len(labels):
         raise UserError(f"{num_clients} clients cannot share {len(labels)} training examples: lower num_clients")
     chosen = {option: value for option, value in options.items() if value is not None}
-    assignment = TABLE[scheme](generator(seed, _DEAL), labels, num_clients, **chosen)
+    deal = functools.partial(function, generator(seed, _DEAL), labels, num_clients)
+    assignment = deal(**convert_parameters("options", f"scheme {scheme!r}", deal, chosen))
     # One shuffle of all examples and a stable sort by owner shuffle each client's part without a loop.
     order = generator(seed, _ORDER).permutation(len(assignment.examples))
     order = order[np.argsort(assignment.owners[order], kind="stable")]
@@ -175,21 +177,6 @@ def _positions(client: int, indices: Any, num_examples: int) -> np.ndarray:
     return own.astype(np.int64)
 
 
-def check_options(scheme: str, names: Iterable[str]) -> None:
-    """Reject unknown schemes and options, without any data."""
-    valid_options = options(scheme)
-    for name in names:
-        if name not in valid_options:
-            hint = did_you_mean(name, valid_options) if valid_options else "it takes none"
-            raise UserError(f"partition scheme {scheme!r} has no option {name!r}: {hint}")
-
-
-def options(scheme: str) -> dict[str, Any]:
-    """Return the default values of a scheme's options by name."""
-    parameters = inspect.signature(TABLE[one_of("partition scheme", scheme, SCHEMES)]).parameters.values()
-    return {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-
-
 def holdout_size(size: int, fraction: float) -> int:
     """Return the number of held-out examples: floor(fraction * size), with at least one example left for training."""
     # The small term undoes binary rounding: 0.29 * 100 is 28.999999999999996.
@@ -212,7 +199,14 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
     return parts
 
 
+def _whole_number(name: str, value: Any, least: int) -> int:
+    number = scalar(name, value, int)
+    if number < least:
+        raise UserError(f"{name}: {number} is below {least}; give a whole number of at least {least}")
+    return number
+
+
 def generator(seed: int, purpose: int) -> np.random.Generator:
     """Return the random generator of a partition's seed for a purpose."""
-    seed = whole_number("the seed of a partition", seed, 0)
+    seed = _whole_number("the seed of a partition", seed, 0)
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(purpose,)))

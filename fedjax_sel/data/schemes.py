@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import bisect
-import math
-import operator
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core.parsing import kind_and_number, one_of
+from fedjax_sel.core.parsing import kind_and_number
+from fedjax_sel.core.plugins import Count, CountOrZero, Positive
 from fedjax_sel.errors import UserError
 
 
@@ -22,14 +21,15 @@ class Assignment(NamedTuple):
     owners: np.ndarray
 
 
-def shards(rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: int = 1) -> Assignment:
+def shards(
+    rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, shards_per_client: Count = 1
+) -> Assignment:
     """Assign s label-sorted shards to each client, at random without replacement (1SPC, 2SPC).
 
     Each of the N * s shards has ``n // (N s)`` examples, and the remainder is unassigned.
 
     Source: FedCor's ``src/sampling.py``.
     """
-    shards_per_client = whole_number("shards_per_client", shards_per_client, 1)
     num_shards = num_clients * shards_per_client
     if num_shards > len(labels):
         raise UserError(
@@ -48,8 +48,8 @@ def iid(
     num_clients: int,
     *,
     sizes: str = "equal",
-    min_size: int = 5,
-    small_clients: str = "redraw",
+    min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Assign random examples to each client; ``n // N`` by default, and the remainder is unassigned.
 
@@ -67,7 +67,7 @@ def natural(
     num_clients: int,
     *,
     client_ids: np.ndarray | None = None,
-    min_size: int = 5,
+    min_size: Count = 5,
 ) -> Assignment:
     """Use the natural clients of the data set, such as the writers of FEMNIST.
 
@@ -81,7 +81,6 @@ def natural(
             "another scheme, or a data set with clients such as 'shakespeare', 'synthetic:num_writers=100' or "
             "'leaf:FOLDER'"
         )
-    min_size = whole_number("min_size", min_size, 1)
     _, client_of_example, sizes = np.unique(np.asarray(client_ids), return_inverse=True, return_counts=True)
     large_enough = np.flatnonzero(sizes >= min_size)
     if num_clients > len(large_enough):
@@ -116,35 +115,9 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
     return Assignment(np.concatenate(examples), np.concatenate(owners))
 
 
-def whole_number(name: str, value: Any, least: int) -> int:
-    """Return an option as an int of at least `least`; raise UserError for any other value."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if number < least or isinstance(value, bool):
-        raise UserError(f"{name} must be a whole number of at least {least}, not {value!r}")
-    return number
-
-
-def positive_number(name: str, value: Any) -> float:
-    """Return an option as a finite float above zero; raise UserError for any other value."""
-    number = _number(value)
-    if not (math.isfinite(number) and number > 0.0):
-        raise UserError(f"{name} must be a finite number above 0, not {value!r}")
-    return number
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return math.nan
-
-
 SIZES = ("lognormal", "dirichlet")
 """Laws of unequal client sizes: exp(sigma * normal) and Dir(alpha), normalized to the number of examples."""
-SMALL_CLIENTS = ("redraw", "top-up")
+SmallClients = Literal["redraw", "top-up"]
 _REDRAWS = 10
 
 
@@ -179,8 +152,6 @@ def _large_enough(draw: Callable[[], np.ndarray], min_size: int, small_clients: 
     Columns of the shares add up to whole numbers. ``redraw`` draws at most 10 times again, then tops up; ``top-up``
     keeps the first draw.
     """
-    min_size = whole_number("min_size", min_size, 0)
-    one_of("small_clients", small_clients, SMALL_CLIENTS)
     for _ in range(1 + _REDRAWS * (small_clients == "redraw")):
         shares = draw()
         # Rounding the cumulative shares assigns each example, and changes no count by more than one.
@@ -227,10 +198,10 @@ def classes(
     labels: np.ndarray,
     num_clients: int,
     *,
-    classes_per_client: int = 2,
+    classes_per_client: Count = 2,
     sizes: str = "equal",
-    min_size: int = 5,
-    small_clients: str = "redraw",
+    min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Give each client k random labels, and divide each label among its clients.
 
@@ -251,10 +222,10 @@ def extended_dirichlet(
     labels: np.ndarray,
     num_clients: int,
     *,
-    classes_per_client: int = 2,
-    alpha: float = 0.5,
-    min_size: int = 5,
-    small_clients: str = "redraw",
+    classes_per_client: Count = 2,
+    alpha: Positive = 0.5,
+    min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Give each client k random labels, and divide each label by Dir(alpha) among its clients.
 
@@ -262,7 +233,6 @@ def extended_dirichlet(
 
     Source: Li, Lyu 2023 (arXiv 2311.03154), the extended Dirichlet strategy.
     """
-    alpha = positive_number("alpha", alpha)
 
     def divide(held: np.ndarray) -> np.ndarray:
         weights = np.zeros(held.shape)
@@ -283,16 +253,15 @@ def _by_class(
     small_clients: str,
 ) -> Assignment:
     """Choose each client's labels, bool ``[N, C]``, and divide each label by the weights that `divide` draws."""
-    chosen = whole_number("classes_per_client", classes_per_client, 1)
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools])
-    if chosen > len(totals):
-        raise UserError(f"classes_per_client {chosen} exceeds the {len(totals)} labels: lower it")
+    if classes_per_client > len(totals):
+        raise UserError(f"classes_per_client {classes_per_client} exceeds the {len(totals)} labels: lower it")
 
     def draw() -> np.ndarray:
         held, clients_of = np.zeros((num_clients, len(totals)), bool), np.zeros(len(totals), np.int64)
         for client in held:  # each takes the labels with the fewest clients so far; ties are broken at random
-            client[np.lexsort((rng.random(len(totals)), clients_of))[:chosen]] = True
+            client[np.lexsort((rng.random(len(totals)), clients_of))[:classes_per_client]] = True
             clients_of += client
         weights = divide(held)
         return weights * (totals / np.where(clients_of, weights.sum(axis=0), 1.0))
@@ -383,8 +352,8 @@ def dirichlet_qp(
     labels: np.ndarray,
     num_clients: int,
     *,
-    alpha: float = 0.2,
-    min_size: int = 5,
+    alpha: Positive = 0.2,
+    min_size: CountOrZero = 5,
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 
@@ -399,8 +368,6 @@ def dirichlet_qp(
 
     Source: FedCor section 5; ``src/sampling.py``.
     """
-    alpha = positive_number("alpha", alpha)
-    min_size = whole_number("min_size", min_size, 0)
     _check_room(num_clients, min_size, len(labels))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.float64)
@@ -430,11 +397,11 @@ def dirichlet(
     labels: np.ndarray,
     num_clients: int,
     *,
-    alpha: float = 0.5,
-    form: str = "hsu",
+    alpha: Positive = 0.5,
+    form: Literal["hsu", "yurochkin"] = "hsu",
     sizes: str = "equal",
-    min_size: int = 5,
-    small_clients: str = "redraw",
+    min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
@@ -448,8 +415,6 @@ def dirichlet(
 
     Source: Hsu, Qi, Brown 2019 (arXiv 1909.06335); Yurochkin et al. 2019 (ICML).
     """
-    alpha = positive_number("alpha", alpha)
-    one_of("form of scheme 'dirichlet'", form, ("hsu", "yurochkin"))
     label_pools = pools(rng, labels)
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":
@@ -527,7 +492,7 @@ def skewness(
     num_clients: int,
     *,
     skewness: float | str = 1.0,
-    main: str = "balanced",
+    main: Literal["balanced", "random"] = "balanced",
 ) -> Assignment:
     """Give each client a share of examples of its main label, and spread the rest evenly over the other labels.
 
@@ -541,9 +506,8 @@ def skewness(
 
     Source: FL-DP3S section 4; flsim's ``load_data.py``.
     """
-    one_of("main of scheme 'skewness'", main, ("balanced", "random"))
-    share = None if str(skewness).strip().upper() == "H" else _number(skewness)
-    if share is not None and not 0.0 < share <= 1.0:
+    share = None if str(skewness).strip().upper() == "H" else skewness
+    if isinstance(share, str) or (share is not None and not 0.0 < share <= 1.0):
         raise UserError(f"skewness must be above 0 and at most 1, or 'H', not {skewness!r}")
     label_pools = pools(rng, labels)
     available = np.array([len(pool) for pool in label_pools])

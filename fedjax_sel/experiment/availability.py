@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import AtLeastOne, NonNegative, PositiveShare, Share
 from fedjax_sel.errors import UserError
-from fedjax_sel.timing import Clients, Timing, check_range
+from fedjax_sel.timing import Clients, Timing
 
 Chance = Callable[[jax.Array, jax.Array], Any]
 """Function (round, availability in the previous round, bool [N]) -> probabilities, float32 [N] or a scalar."""
@@ -24,15 +25,13 @@ class Mode(NamedTuple):
     needs_classes: bool = False
 
 
-def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
+def markov(*, share: PositiveShare = 0.7, rounds_off: AtLeastOne = 5.0) -> Mode:
     """Make the mode in which each client alternates between presence and absence: a Markov chain of two states.
 
     Args:
         share: fraction of rounds in which a client is available; the chain starts in its stationary law.
         rounds_off: mean length of an absence, in rounds.
     """
-    check_range("available", "markov", most=1, above=0, share=share)
-    check_range("available", "markov", least=1, rounds_off=rounds_off)
     least = (1 - share) / share
     if rounds_off < least:
         raise UserError(
@@ -48,7 +47,11 @@ def markov(*, share: float = 0.7, rounds_off: float = 5.0) -> Mode:
 
 
 def daily(
-    *, share: float = 0.5, amplitude: float = 0.9, period: float = 24.0, zones: Literal["random", "label"] = "random"
+    *,
+    share: PositiveShare = 0.5,
+    amplitude: NonNegative = 0.9,
+    period: AtLeastOne = 24.0,
+    zones: Literal["random", "label"] = "random",
 ) -> Mode:
     """Make the mode of a daily rhythm: share * (1 + amplitude * cos(2 pi (round / period - zone))), clipped to [0, 1].
 
@@ -59,9 +62,6 @@ def daily(
         zones: time zones, as fractions of a day: `random`, uniform per client; or `label`, the position of the client's
             main label among the classes.
     """
-    check_range("available", "daily", most=1, above=0, share=share)
-    check_range("available", "daily", amplitude=amplitude)
-    check_range("available", "daily", least=1, period=period)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         number, num_classes = clients.label_counts.shape
@@ -75,7 +75,7 @@ def daily(
     return Mode("daily", of_clients, needs_classes=zones == "label")
 
 
-def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> Mode:
+def label(*, rare: Share = 0.3, rare_share: Share = 0.2, share: PositiveShare = 0.9) -> Mode:
     """Make the mode in which clients with some main labels are rarely available.
 
     Args:
@@ -83,8 +83,6 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
         rare_share: probability that a client with one of these main labels is available.
         share: probability that another client is available.
     """
-    check_range("available", "label", most=1, above=0, share=share)
-    check_range("available", "label", most=1, rare=rare, rare_share=rare_share)
 
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         num_classes = clients.label_counts.shape[1]
@@ -95,7 +93,7 @@ def label(*, rare: float = 0.3, rare_share: float = 0.2, share: float = 0.9) -> 
     return Mode("label", of_clients, needs_classes=True)
 
 
-def size(*, low: float = 0.2, high: float = 1.0) -> Mode:
+def size(*, low: Share = 0.2, high: Share = 1.0) -> Mode:
     """Make the mode in which clients with few examples are rarely available: linear in the rank of the size.
 
     Args:
@@ -105,7 +103,7 @@ def size(*, low: float = 0.2, high: float = 1.0) -> Mode:
     return _by_rank("size", low, high, lambda clients, timing: clients.sizes)
 
 
-def speed(*, low: float = 0.2, high: float = 1.0) -> Mode:
+def speed(*, low: Share = 0.2, high: Share = 1.0) -> Mode:
     """Make the mode in which slow clients are rarely available: linear in the rank of the speed of training.
 
     Args:
@@ -117,8 +115,6 @@ def speed(*, low: float = 0.2, high: float = 1.0) -> Mode:
 
 
 def _by_rank(name: str, low: float, high: float, value_of: Callable[[Clients, Any], Any]) -> Mode:
-    check_range("available", name, most=1, low=low, high=high)
-
     def of_clients(clients: Clients, timing: Timing | None, key: jax.Array) -> Chance:
         values = value_of(clients, timing)
         ordered = jnp.sort(values)

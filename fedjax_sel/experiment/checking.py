@@ -12,7 +12,7 @@ from fedjax_sel import devices, strategies, tasks, timing
 from fedjax_sel.config import Config, TrainingConfig, validate
 from fedjax_sel.core import parsing, plugins
 from fedjax_sel.core.parsing import one_of, shown
-from fedjax_sel.core.plugins import Registry
+from fedjax_sel.core.plugins import Registry, Within
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
@@ -28,9 +28,10 @@ from fedjax_sel.training.optimizers import FederatedOptimizer, Finished, Memory,
 
 # lbfgs needs the loss of a step; noisy_sgd draws noise from its own key; sm3 has no state for a scalar
 _NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
-# Parameters whose range Optax does not check: [0, 1), and at least 0.
-_SHARES = ("b1", "b2", "b3", "decay", "momentum", "rho")
-_NOT_NEGATIVE = ("eps", "eps_root", "weight_decay")
+_RANGES = {  # of parameters that Optax does not check
+    **dict.fromkeys(("b1", "b2", "b3", "decay", "momentum", "rho"), Within(0, below=1)),
+    **dict.fromkeys(("eps", "eps_root", "weight_decay"), Within(0)),
+}
 
 
 def optax_names() -> tuple[str, ...]:
@@ -55,10 +56,8 @@ def make_optax(
         raise UserError(f"{flag}-args of {name}: learning_rate has its own flag; remove it here")
     values = plugins.convert_parameters(f"{flag}-args", name, factory, {**arguments, "learning_rate": learning_rate})
     for key, value in values.items():
-        if isinstance(value, int | float) and key in _SHARES and (value < 0 or value >= 1):
-            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0 and below 1")
-        if isinstance(value, int | float) and key in _NOT_NEGATIVE and value < 0:
-            raise UserError(f"{flag}-args {key}={value} of {name}: must be at least 0")
+        if isinstance(value, int | float) and key in _RANGES:
+            _RANGES[key].check(f"{flag}-args {key}={value} of {name}", value)
     try:
         made = factory(**values)
         params = {"kernel": jnp.ones((2, 3)), "bias": jnp.ones((3,)), "scale": jnp.ones(())}

@@ -7,7 +7,7 @@ name of the form `mypackage.module:factory` loads a strategy from another packag
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from fedjax_sel.core.plugins import Parameter, Registry
+from fedjax_sel.core.plugins import Parameter, Registry, Within
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.contract import (
@@ -64,6 +64,7 @@ __all__ = [
     "Request",
     "Selection",
     "Strategy",
+    "Within",
     "always",
     "at_start",
     "every",

@@ -27,13 +27,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import NonNegative, Share
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
 
 
-def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> Strategy:
+def afl(*, alpha1: Share = 0.75, alpha2: NonNegative = 0.01, alpha3: Share = 0.1) -> Strategy:
     """Make AFL, Active Federated Learning.
 
     Args:
@@ -41,11 +41,6 @@ def afl(*, alpha1: float = 0.75, alpha2: float = 0.01, alpha3: float = 0.1) -> S
         alpha2: inverse temperature of the softmax over valuations, at least 0.
         alpha3: fraction of the cohort drawn uniformly, in [0, 1].
     """
-    for name, value, usual in (("alpha1", alpha1, 0.75), ("alpha3", alpha3, 0.1)):
-        if not 0 <= value <= 1:
-            raise UserError(f"afl: {name}={value} is outside [0, 1]; the paper uses {usual}")
-    if not 0 <= alpha2 < float("inf"):
-        raise UserError(f"afl: alpha2={alpha2} is negative or not finite; the paper uses 0.01")
 
     def select(key, state, now: Now) -> Selection:
         losses, age = now.info.loss

@@ -97,10 +97,19 @@ class Env:
         return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
 
 
+def check_count(name: str, count: int | None, env: Env, least: int = 1) -> None:
+    """Reject a number of clients above N, or below `least`, the cohort size."""
+    n = env.num_clients
+    if count is not None and count > n:
+        raise UserError(f"{name}={count} exceeds the {n} clients; give at most {n}")
+    if count is not None and count < least:
+        raise UserError(f"{name}={count} is below the cohort size {least}; give at least {least}")
+
+
 __all__ = [
     "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
     "Env", "Evaluation", "Fact", "Information", "Now", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
-    "ServerMetrics", "State", "Strategy", "UndeclaredFactError", "always", "at_start", "every",
+    "ServerMetrics", "State", "Strategy", "UndeclaredFactError", "always", "at_start", "check_count", "every",
     "independent_selection", "keep_state", "no_state", "rounds",
 ]  # fmt: skip
 

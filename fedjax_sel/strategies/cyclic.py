@@ -24,9 +24,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Count
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.contract import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 
 
 class State(NamedTuple):
@@ -35,19 +35,16 @@ class State(NamedTuple):
     groups: jax.Array  # group of each client, int32 [N]
 
 
-def cyclic(*, num_groups: int = 5) -> Strategy:
+def cyclic(*, num_groups: Count = 5) -> Strategy:
     """Make cyclic participation.
 
     Args:
         num_groups: number of groups m, from 1 to N; 1 is uniform selection.
     """
-    if num_groups < 1:
-        raise UserError(f"cyclic: num_groups={num_groups} is below 1; leave it out for the default")
 
     def init(key, now: Now) -> State:
         n = now.env.num_clients
-        if num_groups > n:
-            raise UserError(f"cyclic: num_groups={num_groups} exceeds the {n} clients; give at most {n}")
+        check_count("cyclic: num_groups", num_groups, now.env)
         return State(jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32) * num_groups // n))
 
     def select(key, state: State, now: Now) -> Selection:

@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Share
 from fedjax_sel.numerics import facility_location
 from fedjax_sel.strategies.contract import Fact, Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, always, at_start
@@ -51,7 +51,7 @@ def divfl(
     variant: Literal["lazy", "ideal"] = "lazy",
     greedy: Literal["exact", "stochastic"] = "exact",
     weights: Literal["samples", "cluster-size"] = "samples",
-    mixing: float = 0.0,
+    mixing: Share = 0.0,
 ) -> Strategy:
     """Make DivFL.
 
@@ -61,8 +61,6 @@ def divfl(
         weights: the simulator's aggregation rule (`samples`), or the fractions of clients represented (`cluster-size`).
         mixing: probability that a place of the cohort is filled uniformly, in [0, 1].
     """
-    if not 0 <= mixing <= 1:
-        raise UserError(f"divfl: mixing={mixing} is outside [0, 1]; the paper uses 0")
 
     def init(key, now: Now) -> State:
         value, age = now.info.gradient

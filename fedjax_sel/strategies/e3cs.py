@@ -47,6 +47,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.core.plugins import Positive, Share
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
@@ -63,9 +64,9 @@ class State(NamedTuple):
 
 def e3cs(
     *,
-    quota: float = 0.5,
-    quota_start: float = 0.0,
-    learning_rate: float = 0.5,
+    quota: Share = 0.5,
+    quota_start: Share = 0.0,
+    learning_rate: Positive = 0.5,
     draw: Literal["sequential", "systematic"] = "sequential",
 ) -> Strategy:
     """Make E3CS.
@@ -77,13 +78,8 @@ def e3cs(
         learning_rate: learning rate eta of the weights, above 0.
         draw: `sequential` draws in proportion to the probabilities, `systematic` with exactly these probabilities.
     """
-    for name, value in (("quota", quota), ("quota_start", quota_start)):
-        if not 0 <= value <= 1:
-            raise UserError(f"e3cs: {name}={value} is outside [0, 1]; leave it out for the default")
     if quota_start and not quota:
         raise UserError(f"e3cs: quota_start={quota_start} has no effect with quota=0; leave one out")
-    if not 0 < learning_rate < float("inf"):
-        raise UserError(f"e3cs: learning_rate={learning_rate} is not above 0 or not finite; leave it out for 0.5")
 
     def init(key, now: Now) -> State:
         return State(jnp.zeros((now.env.num_clients,), jnp.float32))

@@ -38,7 +38,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import NonNegative
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
@@ -52,14 +52,12 @@ class State(NamedTuple):
     counts: jax.Array  # reports of each client that arrived, int32 [N]
 
 
-def fed_cbs(*, exploration: float = 10.0) -> Strategy:
+def fed_cbs(*, exploration: NonNegative = 10.0) -> Strategy:
     """Make Fed-CBS.
 
     Args:
         exploration: factor lambda of the exploration in the first draw of a round, at least 0.
     """
-    if not 0 <= exploration < float("inf"):
-        raise UserError(f"fed_cbs: exploration={exploration} is negative or not finite; the default is 10")
 
     def init(key, now: Now) -> State:
         return State(jnp.zeros((now.env.num_clients,), jnp.int32))

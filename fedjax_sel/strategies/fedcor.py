@@ -46,6 +46,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.core.plugins import Count, CountOrZero, Positive, PositiveShare
 from fedjax_sel.numerics import gaussian_process, sampling
 from fedjax_sel.strategies.contract import (
     ALL,
@@ -59,25 +60,25 @@ from fedjax_sel.strategies.contract import (
     keep_state,
     rounds,
 )
-from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Numbers, Preset, Task, look_up, resolve
+from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Noise, Numbers, Preset, Task, look_up, resolve
 
 
 def fedcor(
     *,
     preset: Preset = "paper",
     task: Task = "fmnist",
-    warmup: int | None = None,
-    interval: int | None = None,
-    anneal: float | None = None,
-    discount: float | None = None,
-    dimension: int | None = None,
-    noise: float | None = None,
-    probes: int | None = None,
-    warmup_steps: int | None = None,
-    steps: int | None = None,
-    learning_rate: float | None = None,
-    warmup_reuse: int | None = None,
-    reuse: int | None = None,
+    warmup: Count | None = None,
+    interval: Count | None = None,
+    anneal: PositiveShare | None = None,
+    discount: PositiveShare | None = None,
+    dimension: Count | None = None,
+    noise: Noise | None = None,
+    probes: Count | None = None,
+    warmup_steps: CountOrZero | None = None,
+    steps: CountOrZero | None = None,
+    learning_rate: Positive | None = None,
+    warmup_reuse: CountOrZero | None = None,
+    reuse: CountOrZero | None = None,
     mean: Mean | None = None,
     importance: Importance | None = None,
     restored_probes: bool | None = None,

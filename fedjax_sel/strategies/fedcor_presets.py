@@ -12,16 +12,16 @@ Presets; `task` selects the numbers for Fashion-MNIST or CIFAR-10:
   one round earlier, and the last warm-up sample is missing.
 """
 
-import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
-from fedjax_sel.core.parsing import one_of
+from fedjax_sel.core.plugins import Within
 from fedjax_sel.errors import UserError
 
 Preset = Literal["paper", "code-2022", "code-2023", "closed-form", "proxy", "gpfl-port"]
 Task = Literal["fmnist", "cifar10"]
 Mean = Literal["zero", "discounted"]
 Importance = Literal["shares", "uniform"]
+Noise = Annotated[float, Within(1e-10)]  # float32 divisions overflow below it
 
 
 class Numbers(NamedTuple):
@@ -92,28 +92,16 @@ PRESETS: dict[str, tuple[Numbers, ...]] = {  # preset -> Fashion-MNIST, CIFAR-10
     "fedgp": (_PAPER._replace(warmup_reuse=1), _PAPER_CIFAR10._replace(warmup_reuse=1, warmup=15, anneal=0.97)),
 }
 
-
 _WITHOUT_EFFECT = {  # rule of the fit or of the selection, named like its preset -> parameters that it ignores
     "closed-form": ("warmup_steps", "steps", "learning_rate", "warmup_reuse", "reuse"),
     "proxy": ("anneal",),
 }
-_RANGES = {  # parameter -> least value, greatest value
-    "warmup": (1, math.inf), "interval": (1, math.inf), "probes": (1, math.inf), "dimension": (1, math.inf),
-    "steps": (0, math.inf), "warmup_steps": (0, math.inf), "reuse": (0, math.inf), "warmup_reuse": (0, math.inf),
-    "anneal": (1e-37, 1), "discount": (1e-37, 1), "learning_rate": (1e-37, 1e37),
-    "noise": (1e-10, 1e37),  # float32 divisions overflow below it
-}  # fmt: skip
 
 
 def resolve(strategy: str, preset: Numbers, **overrides: Any) -> Numbers:
     """Return a preset with a user's overrides of its fields; None keeps the preset's value."""
     chosen = {name: value for name, value in overrides.items() if value is not None}
     for name, value in chosen.items():
-        least, greatest = _RANGES.get(name, (value, value))
-        if not least <= value <= greatest:
-            raise UserError(
-                f"{strategy}: {name}={value} is outside {least:g} to {greatest:g}; leave it out for the default"
-            )
         for rule in (preset.fit, preset.select):
             if name in _WITHOUT_EFFECT.get(rule, ()):
                 raise UserError(f"{strategy}: {name}={value} has no effect with preset={rule}; leave it out")
@@ -123,7 +111,4 @@ def resolve(strategy: str, preset: Numbers, **overrides: Any) -> Numbers:
 
 def look_up(strategy: str, preset: str, task: str) -> Numbers:
     """Return the numbers of a preset for a task; `paper` is the strategy's own paper."""
-    one_of(f"{strategy}: preset", preset, get_args(Preset))
-    tasks = get_args(Task)
-    place = tasks.index(one_of(f"{strategy}: task", task, tasks))
-    return PRESETS["fedgp" if strategy == "fedgp" and preset == "paper" else preset][place]
+    return PRESETS["fedgp" if strategy == "fedgp" and preset == "paper" else preset][get_args(Task).index(task)]

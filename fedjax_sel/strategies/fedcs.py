@@ -35,6 +35,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy
@@ -45,7 +46,10 @@ _FRACTION = 0.1  # C in the paper
 
 
 def fedcs(
-    *, round_seconds: float = 180.0, fraction: float | None = None, resources: Literal["start", "each-round"] = "start"
+    *,
+    round_seconds: Positive = 180.0,
+    fraction: PositiveShare | None = None,
+    resources: Literal["start", "each-round"] = "start",
 ) -> Strategy:
     """Make FedCS.
 
@@ -55,10 +59,6 @@ def fedcs(
             candidates.
         resources: durations are measured once at the `start` by all clients, or in `each-round` by the candidates.
     """
-    if not 0 < round_seconds < float("inf"):
-        raise UserError(f"fedcs: round_seconds={round_seconds} is not above 0 or not finite; the paper uses 180")
-    if fraction is not None and not 0 < fraction <= 1:
-        raise UserError(f"fedcs: fraction={fraction} is outside (0, 1]; the paper uses {_FRACTION}")
 
     def count(env: Env) -> int:
         """Return the number of candidates."""

@@ -35,10 +35,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Count
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.contract import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, always, at_start
 
 
@@ -48,23 +49,19 @@ class State(NamedTuple):
     clusters: jax.Array  # cluster of each client, int32 [N]
 
 
-def fedlecc(*, num_clusters: int | None = None, clusters_per_round: int | None = None) -> Strategy:
+def fedlecc(*, num_clusters: Count | None = None, clusters_per_round: Count | None = None) -> Strategy:
     """Make FedLECC.
 
     Args:
         num_clusters: largest number of clusters M, from 1 to N. None: the number of labels, at most N.
         clusters_per_round: number of clusters J that share a cohort, from 1 to M. None: M / 2, rounded up.
     """
-    for name, value in (("num_clusters", num_clusters), ("clusters_per_round", clusters_per_round)):
-        if value is not None and value < 1:
-            raise UserError(f"fedlecc: {name}={value} is below 1; leave it out for the default")
 
     def count(now: Now) -> int:
         """Return M."""
         n = now.env.num_clients
         m = min(now.env.num_classes, n) if num_clusters is None else num_clusters
-        if m > n:
-            raise UserError(f"fedlecc: num_clusters={m} exceeds the {n} clients; give at most {n}")
+        check_count("fedlecc: num_clusters", m, now.env)
         if clusters_per_round is not None and clusters_per_round > m:
             raise UserError(
                 f"fedlecc: clusters_per_round={clusters_per_round} exceeds the {m} clusters; give at most {m}"

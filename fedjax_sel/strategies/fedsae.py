@@ -25,6 +25,7 @@ from typing import Literal
 
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Count, NonNegative
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import active_cohort, known_or_largest, valuations
@@ -37,8 +38,8 @@ _TEMPERATURE = 0.01
 def fedsae(
     *,
     variant: Literal["softmax", "greedy"] = "softmax",
-    temperature: float = _TEMPERATURE,
-    active_rounds: int | None = None,
+    temperature: NonNegative = _TEMPERATURE,
+    active_rounds: Count | None = None,
 ) -> Strategy:
     """Make FedSAE's selection.
 
@@ -47,13 +48,8 @@ def fedsae(
         temperature: factor of the valuations in the softmax, at least 0; a larger factor favors high losses more.
         active_rounds: number of active rounds, at least 1; later cohorts are uniform. None: all rounds.
     """
-    if not 0 <= temperature < float("inf"):
-        usual = f"the public code uses {_TEMPERATURE}"
-        raise UserError(f"fedsae: temperature={temperature} is negative or not finite; {usual}")
     if temperature != _TEMPERATURE and variant == "greedy":
         raise UserError(f"fedsae: temperature={temperature} has no effect with variant=greedy; leave one out")
-    if active_rounds is not None and active_rounds < 1:
-        raise UserError(f"fedsae: active_rounds={active_rounds} is below 1; use --algo random for uniform cohorts")
 
     def select(key, state, now: Now) -> Selection:
         (losses, age), k, available = now.info.loss, now.env.num_selected, now.available

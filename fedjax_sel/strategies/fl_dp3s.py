@@ -32,9 +32,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import decompositions, kdpp, sampling
-from fedjax_sel.strategies.contract import ALL, NEVER, Now, Request, Selection, Strategy, at_start
+from fedjax_sel.strategies.contract import ALL, NEVER, Now, Request, Selection, Strategy, at_start, check_count
 
 _REQUESTS = {
     "fc1": Request("profile", ALL, at_start()),
@@ -93,10 +92,7 @@ def fl_dp3s(
 
     def select_from_pool(key, state, now: Now) -> Selection:
         n, k, available = now.env.num_clients, now.env.num_selected, now.available
-        if size < k:
-            raise UserError(f"fl_dp3s: pool={size} is below the cohort size {k}; give at least {k}, or leave it out")
-        if size > n:
-            raise UserError(f"fl_dp3s: pool={size} exceeds the {n} clients; give at most {n}, or leave it out")
+        check_count("fl_dp3s: pool", size, now.env, least=k)
         fact = getattr(now.info, request.kind)
         profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)

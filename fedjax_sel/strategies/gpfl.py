@@ -38,13 +38,14 @@ Differs from the paper, which cannot be implemented as printed:
 """
 
 import math
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from fedjax_sel.core.plugins import Count, Decay, NonNegative
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Evaluation, Now, Outcome, Selection, Strategy
@@ -99,16 +100,8 @@ _ONLY_WITH = {"smoothing": ("direction", "smoothed"), "warm_up_rounds": ("start"
 
 def resolve(preset: str, **overrides: Any) -> Numbers:
     """Return a preset with a user's overrides of its fields; None keeps the preset's value."""
-    if preset not in _TABLE:
-        raise UserError(f"gpfl: preset={preset!r} is unknown; choose from {', '.join(get_args(Preset))}")
     chosen = {name: value for name, value in overrides.items() if value is not None}
     numbers = _TABLE[preset]._replace(**chosen)
-    if not 0 <= numbers.rho < float("inf"):
-        raise UserError(f"gpfl: rho={numbers.rho} is negative or not finite; the paper uses 1")
-    if not 0 <= numbers.smoothing < 1:
-        raise UserError(f"gpfl: smoothing={numbers.smoothing} is outside [0, 1); the paper's momentum is 0.1")
-    if numbers.warm_up_rounds < 1:
-        raise UserError(f"gpfl: warm_up_rounds={numbers.warm_up_rounds} is below 1; the released code uses 20")
     for name, (option, value) in _ONLY_WITH.items():
         if name in chosen and getattr(numbers, option) != value:
             raise UserError(f"gpfl: {name}={chosen[name]} has no effect without {option}={value}; set {option}={value}")
@@ -210,16 +203,16 @@ def gpfl(
     *,
     preset: Preset = "gpfl-c",
     direction: Direction | None = None,
-    smoothing: float | None = None,
+    smoothing: Decay | None = None,
     scale: Scale | None = None,
     projection: Projection | None = None,
     softmax: Softmax | None = None,
     mean: Mean | None = None,
     alpha: Exploration | None = None,
-    rho: float | None = None,
+    rho: NonNegative | None = None,
     outcome: OutcomeRule | None = None,
     start: Start | None = None,
-    warm_up_rounds: int | None = None,
+    warm_up_rounds: Count | None = None,
     accuracy_on: EvaluatedOn | None = None,
     n: Counted | None = None,
 ) -> Strategy:

@@ -29,11 +29,12 @@ Differs from the paper:
 * A lost report leaves the average unchanged. An update that is not finite contributes 0. Ties are broken at random.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Decay, NonNegative, Within
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
@@ -48,7 +49,9 @@ class State(NamedTuple):
     counts: jax.Array  # reports of each client that arrived, int32 [N]
 
 
-def greedyfed(*, memory: float | None = None, evaluations: int = 100, truncation: float = 1e-4) -> Strategy:
+def greedyfed(
+    *, memory: Decay | None = None, evaluations: Annotated[int, Within(2)] = 100, truncation: NonNegative = 1e-4
+) -> Strategy:
     """Make GreedyFed.
 
     Args:
@@ -57,12 +60,6 @@ def greedyfed(*, memory: float | None = None, evaluations: int = 100, truncation
         evaluations: losses that the server evaluates per round, at least K + 1.
         truncation: threshold eps of the truncation, nats, at least 0.
     """
-    if memory is not None and not 0 <= memory < 1:
-        raise UserError(f"greedyfed: memory={memory} is outside [0, 1); leave it out for the mean")
-    if evaluations < 2:
-        raise UserError(f"greedyfed: evaluations={evaluations} is below 2; give at least K + 1")
-    if not truncation >= 0:
-        raise UserError(f"greedyfed: truncation={truncation} is negative; the default is 1e-4")
 
     def init(key, now: Now) -> State:
         n, k = now.env.num_clients, now.env.num_selected

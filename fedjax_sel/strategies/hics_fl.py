@@ -44,9 +44,10 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Count, NonNegative, Positive
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
-from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, check_count
 
 _LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow float32
 
@@ -61,10 +62,10 @@ class State(NamedTuple):
 
 def hics_fl(
     *,
-    temperature: float = 0.0025,
-    entropy_weight: float = 10.0,
-    gamma: float = 4.0,
-    num_clusters: int | None = None,
+    temperature: Positive = 0.0025,
+    entropy_weight: NonNegative = 10.0,
+    gamma: NonNegative = 4.0,
+    num_clusters: Count | None = None,
     linkage: Literal["condensed", "square"] = "condensed",
     reading: Literal["paper", "code"] = "paper",
 ) -> Strategy:
@@ -78,18 +79,10 @@ def hics_fl(
         linkage: input of Ward's clustering: the distances (`condensed`), or the rows of their matrix (`square`).
         reading: `paper`: entropies from each client's last update; `code`: from its first one, and two smaller points.
     """
-    if not 0 < temperature < float("inf"):
-        raise UserError(f"hics_fl: temperature={temperature} is not positive and finite; the paper uses 0.0025")
-    for name, value, usual in (("entropy_weight", entropy_weight, 10), ("gamma", gamma, 4)):
-        if not 0 <= value < float("inf"):
-            raise UserError(f"hics_fl: {name}={value} is negative or not finite; the paper uses {usual}")
-    if num_clusters is not None and num_clusters < 1:
-        raise UserError(f"hics_fl: num_clusters={num_clusters} is below 1; leave it out for K")
 
     def init(key, now: Now) -> State:
         n, layer = now.env.num_clients, now.env.output_layer
-        if num_clusters is not None and num_clusters > n:
-            raise UserError(f"hics_fl: num_clusters={num_clusters} exceeds the {n} clients; give at most {n}")
+        check_count("hics_fl: num_clusters", num_clusters, now.env)
         if layer is None:
             raise UserError(
                 "hics_fl: the model's output layer is unknown; use a model that ends in a dense layer, and pass "

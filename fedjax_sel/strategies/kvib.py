@@ -33,7 +33,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, independent_selection
 
@@ -46,7 +46,7 @@ class State(NamedTuple):
 
 
 def kvib(
-    *, theta: float | None = None, bound: float | None = None, law: Literal["root", "linear"] = "root"
+    *, theta: PositiveShare | None = None, bound: Positive | None = None, law: Literal["root", "linear"] = "root"
 ) -> Strategy:
     """Make K-Vib.
 
@@ -56,10 +56,6 @@ def kvib(
         law: `root`: a = sqrt(omega + gamma), which minimizes the variance; `linear`: a = omega + gamma, as in the
             authors' code.
     """
-    if theta is not None and not 0 < theta <= 1:
-        raise UserError(f"kvib: theta={theta} is outside (0, 1]; leave it out for (N / (T K))^(1/3)")
-    if bound is not None and not 0 < bound < float("inf"):
-        raise UserError(f"kvib: bound={bound} is not above 0 and finite; leave it out to measure it")
 
     def init(key, now: Now) -> State:
         return State(jnp.float32((bound or 0) ** 2), jnp.zeros((now.env.num_clients,), jnp.float32))

@@ -32,32 +32,24 @@ Differs from the paper:
 import jax
 import jax.numpy as jnp
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Count, CountOrZero
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.contract import Now, Selection, Strategy, independent_selection
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count, independent_selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, Request, always
 
 
-def ocs(*, num_candidates: int | None = None, rescalings: int | None = 4) -> Strategy:
+def ocs(*, num_candidates: Count | None = None, rescalings: CountOrZero | None = 4) -> Strategy:
     """Make optimal client sampling.
 
     Args:
         num_candidates: number n of clients that train and report their norm, from K to N. None: all.
         rescalings: rescalings j_max of AOCS, at least 0. None: until the sum is K, which is OCS.
     """
-    if num_candidates is not None and num_candidates < 1:
-        raise UserError(f"ocs: num_candidates={num_candidates} is below 1; leave it out to query all clients")
-    if rescalings is not None and rescalings < 0:
-        raise UserError(f"ocs: rescalings={rescalings} is negative; the authors' code uses 4")
 
     def candidates(key, state, now: Now) -> jax.Array:
         n, k = now.env.num_clients, now.env.num_selected
         assert num_candidates is not None
-        if not k <= num_candidates <= n:
-            raise UserError(
-                f"ocs: num_candidates={num_candidates} is not from the cohort size {k} to the {n} clients; choose a "
-                "number in this range, or leave it out"
-            )
+        check_count("ocs: num_candidates", num_candidates, now.env, least=k)
         return sampling.uniform_without_replacement(key, n, num_candidates, now.available)
 
     def probabilities(state, now: Now) -> jax.Array:

@@ -56,12 +56,13 @@ Differs from the paper and its code:
 * U_i uses n_i samples; the code uses min(n_i, steps x batch). The code draws its first cohort uniformly.
 """
 
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fedjax_sel.core.plugins import AtLeastOne, Count, CountOrZero, NonNegative, Share, Within
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
@@ -88,6 +89,7 @@ _TABLE: dict[str, Numbers] = {
 }
 _ALPHA, _QUANTILE = 2.0, 0.5  # defaults of the system factor
 _ROUND_THRESHOLD, _PACER_STEP, _PACER_DELTA = 30.0, 20, 5.0  # defaults of the pacer
+Percent = Annotated[float, Within(0, 100)]
 
 
 class Pacer(NamedTuple):
@@ -112,19 +114,19 @@ class State(NamedTuple):
 def oort(
     *,
     preset: Literal["code", "paper"] = "code",
-    exploration: float = 0.9,
-    exploration_decay: float | None = None,
-    exploration_min: float = 0.2,
-    cap: float | None = None,
-    cut: float | None = None,
-    explore_pool: float = 5.0,
-    max_participations: int | None = None,
+    exploration: Share = 0.9,
+    exploration_decay: Share | None = None,
+    exploration_min: Share = 0.2,
+    cap: Share | None = None,
+    cut: Share | None = None,
+    explore_pool: AtLeastOne = 5.0,
+    max_participations: CountOrZero | None = None,
     system: Literal["none", "sizes", "clock"] = "none",
-    alpha: float = _ALPHA,
-    preferred_duration_quantile: float = _QUANTILE,
-    round_threshold: float = _ROUND_THRESHOLD,
-    pacer_step: int = _PACER_STEP,
-    pacer_delta: float = _PACER_DELTA,
+    alpha: NonNegative = _ALPHA,
+    preferred_duration_quantile: Share = _QUANTILE,
+    round_threshold: Percent = _ROUND_THRESHOLD,
+    pacer_step: Count = _PACER_STEP,
+    pacer_delta: Percent = _PACER_DELTA,
 ) -> Strategy:
     """Make Oort.
 
@@ -156,22 +158,6 @@ def oort(
             raise UserError(f"oort: {name}={value} has no effect with system={system}; set system={needed[0]}")
     given = (exploration_decay, cap, cut, max_participations)
     decay, cap, cut, limit = (value if value is not None else default for value, default in zip(given, _TABLE[preset]))
-    fractions = {
-        "exploration": exploration, "exploration_decay": decay, "exploration_min": exploration_min,
-        "cap": cap, "cut": cut, "preferred_duration_quantile": quantile,
-    }  # fmt: skip
-    for name, value in fractions.items():
-        if not 0 <= value <= 1:
-            raise UserError(f"oort: {name}={value} is outside [0, 1]; leave it out for the default")
-    for name, value in (("round_threshold", round_threshold), ("pacer_delta", pacer_delta)):
-        if not 0 <= value <= 100:
-            raise UserError(f"oort: {name}={value} is outside [0, 100]; leave it out for the default")
-    for name, value, low in (
-        ("explore_pool", explore_pool, 1), ("max_participations", limit, 0), ("alpha", alpha, 0),
-        ("pacer_step", pacer_step, 1),
-    ):  # fmt: skip
-        if not low <= value < float("inf"):
-            raise UserError(f"oort: {name}={value} is below {low} or not finite; leave it out for the default")
 
     def init(key, now: Now) -> State:
         n = now.env.num_clients

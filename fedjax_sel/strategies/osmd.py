@@ -39,14 +39,14 @@ Differs from the paper:
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Within
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy
 
@@ -59,14 +59,12 @@ class State(NamedTuple):
     bound: jax.Array  # sqrt(a): the largest p_i |g_i| so far, float32 scalar
 
 
-def osmd(*, alpha: float = 0.4) -> Strategy:
+def osmd(*, alpha: Annotated[float, Within(above=0, below=1)] = 0.4) -> Strategy:
     """Make adaptive OSMD.
 
     Args:
         alpha: smallest probability of a client, in units of 1 / N, above 0 and below 1.
     """
-    if not 0 < alpha < 1:
-        raise UserError(f"osmd: alpha={alpha} is not between 0 and 1; give a number such as 0.4")
 
     def init(key, now: Now) -> State:
         n, num_rounds = now.env.num_clients, now.env.num_rounds

@@ -28,9 +28,10 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Count
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED, Request, always
 
 _TRAIN_FIRST_CANDIDATES = 10
@@ -40,8 +41,8 @@ _BATCH_SIZE = 64
 def pow_d(
     *,
     variant: Literal["pow-d", "cpow-d", "rpow-d", "train-first"] = "pow-d",
-    num_candidates: int | None = None,
-    batch_size: int = _BATCH_SIZE,
+    num_candidates: Count | None = None,
+    batch_size: Count = _BATCH_SIZE,
 ) -> Strategy:
     """Make power-of-choice.
 
@@ -51,10 +52,6 @@ def pow_d(
         num_candidates: number of candidates d, from K to N. None: 2 K, or 10 for `train-first`, clipped to [K, N].
         batch_size: number of examples b that a candidate of `cpow-d` evaluates.
     """
-    if num_candidates is not None and num_candidates < 1:
-        raise UserError(f"pow_d: num_candidates={num_candidates} is below 1; leave it out for twice the cohort size")
-    if batch_size < 1:
-        raise UserError(f"pow_d: batch_size={batch_size} is below 1; the default is {_BATCH_SIZE}")
     if batch_size != _BATCH_SIZE and variant != "cpow-d":
         raise UserError(f"pow_d: batch_size={batch_size} has no effect with variant={variant}; set variant=cpow-d")
     request = {
@@ -67,13 +64,7 @@ def pow_d(
     def count(env: Env) -> int:
         """Return d."""
         n, k = env.num_clients, env.num_selected
-        if num_candidates is not None and num_candidates < k:
-            raise UserError(
-                f"pow_d: num_candidates={num_candidates} is below the cohort size {k}; give at least {k}, or leave it "
-                f"out for {2 * k}"
-            )
-        if num_candidates is not None and num_candidates > n:
-            raise UserError(f"pow_d: num_candidates={num_candidates} exceeds the {n} clients; give at most {n}")
+        check_count("pow_d: num_candidates", num_candidates, env, least=k)
         usual = _TRAIN_FIRST_CANDIDATES if variant == "train-first" else 2 * k
         return min(max(usual if num_candidates is None else num_candidates, k), n)
 

@@ -43,10 +43,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core.plugins import Count
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.contract import Now, Selection, Strategy
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start, every
 
 _ADAPTIVE, _INTERVAL = "adaptive", 10
@@ -64,7 +65,7 @@ class State(NamedTuple):
 
 
 def tifl(
-    *, policy: str = _ADAPTIVE, num_tiers: int = 5, interval: int = _INTERVAL, credits: int | None = None
+    *, policy: str = _ADAPTIVE, num_tiers: Count = 5, interval: Count = _INTERVAL, credits: Count | None = None
 ) -> Strategy:
     """Make TiFL.
 
@@ -75,9 +76,6 @@ def tifl(
         interval: rounds I between two measurements of the adaptive policy, at least 1.
         credits: draws of each tier under the adaptive policy, at least 1. None: rounds over m, rounded up.
     """
-    for name, value in (("num_tiers", num_tiers), ("interval", interval), ("credits", credits)):
-        if value is not None and value < 1:
-            raise UserError(f"tifl: {name}={value} is below 1; leave it out for the default")
     adaptive = policy == _ADAPTIVE
     for name, value, usual in (("interval", interval, _INTERVAL), ("credits", credits, None)):
         if value != usual and not adaptive:
@@ -86,8 +84,7 @@ def tifl(
 
     def init(key, now: Now) -> State:
         n = now.env.num_clients
-        if num_tiers > n:
-            raise UserError(f"tifl: num_tiers={num_tiers} exceeds the {n} clients; give at most {n}")
+        check_count("tifl: num_tiers", num_tiers, now.env)
         ties = jax.random.permutation(key, n).astype(jnp.int32)
         return State(
             tiers_of(*now.info.seconds, ties, num_tiers), jnp.float32(start),

@@ -8,8 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.core.plugins import Registry
-from fedjax_sel.errors import UserError
+from fedjax_sel.core.plugins import Decay, NonNegative, Positive, Registry
 from fedjax_sel.models import Params
 
 
@@ -88,7 +87,7 @@ def fedavg() -> FederatedOptimizer:
 # F_k(w) + (mu / 2) ||w - w^t||^2, so each step uses   gradient + mu (w - w^t)
 #
 # FedProx targets clients with unequal work (`--local-epochs 1:5`). With mu = 0 it is FedAvg.
-def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
+def fedprox(*, mu: NonNegative = 0.01) -> FederatedOptimizer:
     """Build FedProx.
 
     Args:
@@ -99,8 +98,6 @@ def fedprox(*, mu: float = 0.01) -> FederatedOptimizer:
 
 def proximal(mu: float):
     """Return the `FederatedOptimizer.gradient` that adds the gradient of the proximal term."""
-    if not 0 <= mu < float("inf"):
-        raise UserError(f"--optimizer-args mu={mu}: must be at least 0 and finite; 0.01 is a common value")
 
     def gradient(gradient: Params, weights: Params, received: Params, memory: Memory) -> Params:
         return jax.tree.map(lambda g, w, w_t: g + mu * (w - w_t), gradient, weights, received)
@@ -131,7 +128,7 @@ class Averaged(NamedTuple):
     one: jax.Array  # 1, so that its weighted sum is the sum of the weights
 
 
-def fednova(*, mu: float = 0.0) -> FederatedOptimizer:
+def fednova(*, mu: NonNegative = 0.0) -> FederatedOptimizer:
     """Build FedNova.
 
     Args:
@@ -206,7 +203,7 @@ class FedOptState(NamedTuple):
     second: Any  # v
 
 
-def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: float = 1.0) -> FederatedOptimizer:
+def fedavgm(*, momentum: Decay = 0.9, nesterov: bool = False, learning_rate: Positive = 1.0) -> FederatedOptimizer:
     """Build FedAvgM: SGD with momentum on the server.
 
     Args:
@@ -214,14 +211,12 @@ def fedavgm(*, momentum: float = 0.9, nesterov: bool = False, learning_rate: flo
         nesterov: whether to use Nesterov momentum.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    _share("momentum", momentum)
-    _positive("learning_rate", learning_rate)
     server = partial(optax.sgd, momentum=momentum, nesterov=nesterov)
     return FederatedOptimizer("fedavgm", server=server, server_learning_rate=learning_rate)
 
 
 def fedadagrad(
-    *, beta1: float = 0.0, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+    *, beta1: Decay = 0.0, tau: Positive = 1e-3, learning_rate: Positive = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
     """Build FedAdagrad.
 
@@ -234,7 +229,7 @@ def fedadagrad(
 
 
 def fedadam(
-    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+    *, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Positive = 1e-3, learning_rate: Positive = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
     """Build FedAdam.
 
@@ -244,12 +239,11 @@ def fedadam(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    _share("beta2", beta2)
     return _adaptive("fedadam", lambda v, squared: beta2 * v + (1 - beta2) * squared, beta1, tau, learning_rate)
 
 
 def fedyogi(
-    *, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3, learning_rate: float = ADAPTIVE_LEARNING_RATE
+    *, beta1: Decay = 0.9, beta2: Decay = 0.99, tau: Positive = 1e-3, learning_rate: Positive = ADAPTIVE_LEARNING_RATE
 ) -> FederatedOptimizer:
     """Build FedYogi.
 
@@ -259,7 +253,6 @@ def fedyogi(
         tau: adaptivity, above 0.
         learning_rate: default eta; --server-learning-rate overrides it.
     """
-    _share("beta2", beta2)
 
     def rule(v: jax.Array, squared: jax.Array) -> jax.Array:
         return v - (1 - beta2) * squared * jnp.sign(v - squared)
@@ -271,9 +264,6 @@ def _adaptive(
     name: str, rule: Callable[[jax.Array, jax.Array], jax.Array], beta1: float, tau: float, learning_rate: float
 ) -> FederatedOptimizer:
     """Build an optimizer whose server moves by eta m / (sqrt(v) + tau); `rule` is (v, Delta^2) -> v."""
-    _share("beta1", beta1)
-    _positive("tau", tau)
-    _positive("learning_rate", learning_rate)
 
     def init(params: optax.Params) -> FedOptState:
         second = jax.tree.map(lambda w: jnp.full_like(w, tau**2), params)
@@ -288,16 +278,6 @@ def _adaptive(
         return optax.chain(optax.GradientTransformation(init, update), optax.scale_by_learning_rate(rate))
 
     return FederatedOptimizer(name, server=server, server_learning_rate=learning_rate)
-
-
-def _positive(name: str, value: float) -> None:
-    if not 0 < value < float("inf"):
-        raise UserError(f"--optimizer-args {name}={value}: must be a positive number")
-
-
-def _share(name: str, value: float) -> None:
-    if not 0 <= value < 1:
-        raise UserError(f"--optimizer-args {name}={value}: must be at least 0 and below 1")
 
 
 class Entry(NamedTuple):

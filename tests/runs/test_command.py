@@ -134,7 +134,10 @@ BAD = [
     (["--available", "1.0000001"], ["--available", "'1.0000001'", "outside"]),
     (["--dataset", "synthetic:seed=1,seed=2"], ["seed", "given twice"]),
     (["--dataset", "synthetic:train_size=1_000"], ["train_size", "'1_000'"]),
-    (["--client-optimizer", "adam", "--client-optimizer-args", "b1=nan"], ["--client-optimizer adam", "not finite"]),
+    (
+        ["--client-optimizer", "adam", "--client-optimizer-args", "b1=nan"],
+        ["--client-optimizer-args b1=nan of adam", "must be finite"],
+    ),
     (["--alpha", "0.5"], ["--alpha 0.5", "without --partition dirichlet_qp or dirichlet"]),
     (["--partition", "iid", "--shards-per-client", "2"], ["--shards-per-client 2", "without --partition shards"]),
     (["--skewness", "0.5"], ["--skewness 0.5", "without --partition skewness"]),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.afl import active_cohort, afl
 from fedjax_sel.strategies.contract import ALL, SELECTED
 from tests.strategies.hooks import env_of, info_of, now_of
@@ -171,9 +170,3 @@ def test_what_it_buys():
     assert (start.kind, start.who, start.when.before_first_round, start.when.rules) == ("loss", ALL, True, ())
     assert (cohort.kind, cohort.who, cohort.when.in_every_round) == ("loss", SELECTED, True)
     assert not cohort.when.before_first_round and start.options == cohort.options == ()
-
-
-@pytest.mark.parametrize("name,value", [("alpha1", 1.2), ("alpha3", -0.1), ("alpha2", -1.0), ("alpha2", float("nan"))])
-def test_parameters_outside_their_range_are_refused(name, value):
-    with pytest.raises(UserError, match=f"afl: {name}="):
-        afl(**{name: value})

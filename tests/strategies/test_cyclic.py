@@ -61,8 +61,6 @@ def test_the_next_groups_fill_a_group_without_enough_clients():
     assert alone.ids[0] == 2 and alone.mask.tolist() == [True, False]
 
 
-def test_bad_numbers_of_groups_are_one_line():
-    with pytest.raises(UserError, match="num_groups=0 is below 1"):
-        cyclic(num_groups=0)
+def test_more_groups_than_clients_are_rejected():
     with pytest.raises(UserError, match="num_groups=5 exceeds the 4 clients; give at most 4"):
         started(cyclic(), 4, 1)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, Selection
 from fedjax_sel.strategies.divfl import State, divfl, known_distances
 from tests.strategies import hooks
@@ -241,9 +240,3 @@ def test_what_it_buys():
     (everything,) = divfl(variant="ideal").requests
     assert (everything.kind, everything.who, everything.when.before_first_round) == ("gradient", ALL, False)
     assert everything.when.in_every_round
-
-
-@pytest.mark.parametrize("mixing", [-0.1, 1.5, float("nan")])
-def test_mixing_outside_its_range_is_refused(mixing):
-    with pytest.raises(UserError, match=r"divfl: mixing=.* is outside \[0, 1\]"):
-        divfl(mixing=mixing)

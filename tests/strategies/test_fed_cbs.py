@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.contract import ALL, NEVER, Selection
 from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean
 from tests.strategies import hooks
@@ -130,9 +129,3 @@ def test_it_buys_histograms_once():
     (request,) = fed_cbs().requests
     assert (request.kind, request.who) == ("label_histogram", ALL)
     assert request.when.before_first_round and not request.when.rules
-
-
-@pytest.mark.parametrize("exploration", [-1.0, float("nan"), float("inf")])
-def test_bad_exploration_is_one_line(exploration):
-    with pytest.raises(UserError, match=r"^fed_cbs: exploration=\S+ is negative or not finite; the default is 10$"):
-        fed_cbs(exploration=exploration)

@@ -131,8 +131,6 @@ def test_it_buys_histograms_once_and_losses_in_every_round():
 @pytest.mark.parametrize(
     "parameters,message",
     [
-        ({"num_clusters": 0}, "num_clusters=0 is below 1"),
-        ({"clusters_per_round": 0}, "clusters_per_round=0 is below 1"),
         ({"num_clusters": 7}, "num_clusters=7 exceeds the 6 clients; give at most 6"),
         ({"num_clusters": 2, "clusters_per_round": 3}, "clusters_per_round=3 exceeds the 2 clusters; give at most 2"),
     ],

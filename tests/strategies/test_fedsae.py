@@ -136,9 +136,3 @@ def test_what_it_buys():
     assert [bool(cohort.when.due(jnp.int32(round))) for round in range(4)] == [True, True, False, False]
     (start,) = fedsae(active_rounds=1).requests
     assert start.when.before_first_round
-
-
-@pytest.mark.parametrize("name,value", [("temperature", -0.1), ("temperature", float("inf")), ("active_rounds", 0)])
-def test_parameters_outside_their_range_are_refused(name, value):
-    with pytest.raises(UserError, match=f"fedsae: {name}="):
-        fedsae(**{name: value})

@@ -229,22 +229,6 @@ def test_a_run_avoids_clients_with_wrong_labels():
     assert (cohorts[:, 4:] < 3).mean() < 0.1
 
 
-@pytest.mark.parametrize(
-    "parameters,message",
-    [
-        ({"memory": 1.0}, r"memory=1.0 is outside \[0, 1\); leave it out for the mean"),
-        ({"memory": float("nan")}, "memory=nan is outside"),
-        ({"evaluations": 1}, "evaluations=1 is below 2; give at least"),
-        ({"truncation": -0.1}, "truncation=-0.1 is negative; the default is 1e-4"),
-        ({"truncation": float("nan")}, "truncation=nan is negative"),
-    ],
-)
-def test_bad_parameters_are_one_line(parameters, message):
-    with pytest.raises(UserError, match=f"^greedyfed: {message}") as error:
-        greedyfed(**parameters)
-    assert "\n" not in str(error.value)
-
-
 def test_too_few_evaluations_for_one_order_are_rejected():
     assert started(greedyfed(evaluations=5), 8, 4).values.shape == (8,)
     with pytest.raises(UserError, match="evaluations=4 is below 5, one order of the 4 selected clients; give at least"):

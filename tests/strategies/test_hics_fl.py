@@ -246,21 +246,6 @@ def test_entropies_of_one_and_of_equal_labels():
     np.testing.assert_allclose(found, [0, math.log(3), 0], atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "parameters,message",
-    [
-        ({"temperature": 0.0}, "temperature=0.0 is not positive and finite; the paper uses 0.0025"),
-        ({"entropy_weight": -1.0}, "entropy_weight=-1.0 is negative or not finite; the paper uses 10"),
-        ({"gamma": math.inf}, "gamma=inf is negative or not finite; the paper uses 4"),
-        ({"num_clusters": 0}, "num_clusters=0 is below 1"),
-    ],
-)
-def test_bad_parameters_are_one_line(parameters, message):
-    with pytest.raises(UserError, match=f"^hics_fl: {message}") as error:
-        hics_fl(**parameters)
-    assert "\n" not in str(error.value)
-
-
 def test_a_run_without_clusters_or_bias_is_rejected():
     with pytest.raises(UserError, match="num_clusters=6 exceeds the 5 clients; give at most 5"):
         started(hics_fl(num_clusters=6), known(np.full(5, 10), 2, 10))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.kvib import State, kvib, probabilities
 from tests.strategies import hooks
@@ -105,17 +104,3 @@ def test_it_learns_under_other_optimizers_with_failures(algo, optimizer):
     name, _, rest = algo.partition("[")
     result = fedjax_sel.run(config.replace(algo=name, algo_args=dict([rest[:-1].split("=")]) if rest else {}))
     assert np.isfinite(result.test_loss).all() and (result.test_loss[:, -1] < result.test_loss[:, 0]).all()
-
-
-@pytest.mark.parametrize(
-    "parameters,message",
-    [
-        ({"theta": 0.0}, r"theta=0.0 is outside \(0, 1\]"),
-        ({"theta": 1.5}, r"theta=1.5 is outside \(0, 1\]"),
-        ({"bound": 0.0}, "bound=0.0 is not above 0 and finite"),
-        ({"bound": float("inf")}, "bound=inf is not above 0"),
-    ],
-)
-def test_bad_parameters_are_one_line(parameters, message):
-    with pytest.raises(UserError, match=f"^kvib: {message}"):
-        kvib(**parameters)

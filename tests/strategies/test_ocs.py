@@ -114,16 +114,7 @@ def test_what_it_buys():
         assert (request.kind, request.who, request.when.in_every_round) == ("update_norm", who, True)
 
 
-@pytest.mark.parametrize(
-    "parameters,message",
-    [({"num_candidates": 0}, "num_candidates=0 is below 1"), ({"rescalings": -1}, "rescalings=-1 is negative")],
-)
-def test_bad_parameters_are_one_line(parameters, message):
-    with pytest.raises(UserError, match=f"^ocs: {message}"):
-        ocs(**parameters)
-
-
-@pytest.mark.parametrize("count", [2, 9])
-def test_the_number_of_candidates_is_checked(count):
-    with pytest.raises(UserError, match=f"num_candidates={count} is not from the cohort size 3 to the 8 clients"):
+@pytest.mark.parametrize("count,message", [(2, "is below the cohort size 3"), (9, "exceeds the 8 clients")])
+def test_the_number_of_candidates_is_checked(count, message):
+    with pytest.raises(UserError, match=f"ocs: num_candidates={count} {message}"):
         ocs(num_candidates=count).candidates(jax.random.key(0), (), known([10] * 8, 3, np.ones(8)))

@@ -413,18 +413,6 @@ def test_what_it_buys():
     assert oort(system="clock").requests == (request, Request("seconds", ALL, at_start()))
 
 
-@pytest.mark.parametrize(
-    "name,value",
-    [
-        ("exploration", 1.5), ("cut", -0.1), ("cap", float("nan")), ("explore_pool", 0.5), ("max_participations", -1),
-        ("round_threshold", 101), ("pacer_delta", -1.0), ("pacer_step", 0),
-    ],
-)  # fmt: skip
-def test_parameters_outside_their_range_are_refused(name, value):
-    with pytest.raises(UserError, match=f"oort: {name}="):
-        oort(**{name: value}, system="clock")
-
-
 def test_the_clock_needs_simulated_time():
     with pytest.raises(UserError, match="add --timing"):
         fedjax_sel.run(fedjax_sel.Config().replace(algo="oort", algo_args={"system": "clock"}))

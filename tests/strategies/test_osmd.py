@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.osmd import osmd, probabilities, projected
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of
@@ -164,9 +163,3 @@ def test_probabilities_grow_with_share_and_gradient():
         state = update(state, now, selection, outcome(updates, selection.mask, np.ones(k, bool), np.ones(k)))
     law = np.asarray(probabilities(state, None))
     assert law[2] > law[0] > law[1] and law[2] > 0.5
-
-
-@pytest.mark.parametrize("alpha", [0.0, 1.0, float("nan")])
-def test_bad_parameters_are_one_line(alpha):
-    with pytest.raises(UserError, match=f"^osmd: alpha={alpha} is not between 0 and 1; give a number such as 0.4$"):
-        osmd(alpha=alpha)

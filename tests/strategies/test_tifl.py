@@ -221,8 +221,6 @@ def test_a_run_waits_for_one_tier_only():
 @pytest.mark.parametrize(
     "parameters,message",
     [
-        ({"num_tiers": 0}, "num_tiers=0 is below 1"),
-        ({"credits": 0}, "credits=0 is below 1"),
         ({"interval": 5, "policy": "fast"}, "interval=5 has no effect with policy=fast; set policy=adaptive"),
         ({"policy": "quick"}, "policy=quick is neither adaptive, uniform, fast, slow, random"),
         ({"policy": "0.5:0.4:0.3", "num_tiers": 3}, "nor 3 probabilities with sum 1"),

@@ -92,8 +92,8 @@ GPFL_PRESETS: dict[str, Config] = {
 # Shakespeare's roles, a small setting of this package for two CPU cores; LEAF trains two LSTM layers of 256 units.
 
 SHAKESPEARE = Config().replace(
-    dataset="shakespeare", partition="natural", num_clients=520, unseen_clients=0.1, model="char_gru", task="next_token", local_epochs=1,
-    learning_rate=1.0, momentum=0.9, aggregation="samples", eval_every=5, chunk=5,
+    dataset="shakespeare", partition="natural", num_clients=520, unseen_clients=0.1, model="char_gru",
+    task="next_token", local_epochs=1, learning_rate=1.0, momentum=0.9, aggregation="samples", eval_every=5, chunk=5,
 )  # fmt: skip
 
 

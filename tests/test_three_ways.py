@@ -92,7 +92,7 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
     """Folders as the command has them: DIR/PRESET/OPTIMIZER/ALGO."""
     given = []
 
-    def run(jobs, *_):
+    def run(jobs, *_, **__):
         given.extend(jobs)
         return compared.ComparisonResult(tmp_path, len(jobs))
 

@@ -116,7 +116,7 @@ def make_parser() -> Parser:
     about = 'strategies to compare, e.g. random "fl_dp3s[profile=gradient]"'
     what.add_argument("--algos", nargs="+", required=True, metavar="ALGO", help=about)
     what.add_argument("--presets", nargs="+", metavar="NAME", help="several presets, instead of one --preset")
-    about = "a setting and its values, e.g. learning-rate 0.01 0.02 0.05; several make a grid"
+    about = "a setting and its values, e.g. learning-rate 0.01 0.02; several make a grid (default: none)"
     what.add_argument("--sweep", nargs="+", action="append", metavar=("SETTING", "VALUE"), help=about)
     about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
     what.add_argument("--optimizers", nargs="+", metavar="NAME", help=about)

@@ -24,6 +24,7 @@ def swept(tmp_path_factory):
     return fedjax_sel.sweep(["random", "full"], setting, rates, out=tmp_path_factory.mktemp("swept"))
 
 
+@pytest.mark.slow
 def test_the_best_setting_is_that_of_the_largest_mean(swept):
     grid = sweeps.make_grid({"learning_rate": ["1e-06", "0.1", "0.3"]})
     means = {(row.algo, row.setting): row.last_rounds.mean for row in swept.rows}

@@ -412,7 +412,7 @@ def test_the_servers_own_losses_are_bounded():
         strategy=types.SimpleNamespace(name="mine", requests=(request,)), evaluation_block=2,
         trainer=types.SimpleNamespace(task=task, model=model),
     )  # fmt: skip
-    federation = types.SimpleNamespace(server_images=jnp.ones(2), server_labels=jnp.ones(2), scale=None)
+    federation = types.SimpleNamespace(server_images=jnp.ones(2), server_labels=jnp.ones(2), scale=None, shift=None)
     updates = jnp.float32([5e6, jnp.nan, -jnp.inf])
     losses = evaluation.subsets(plan, federation, evaluation.CohortModels(updates, jnp.ones(3), jnp.float32(0.5)))
     masks = jnp.concatenate([jnp.eye(3, dtype=bool), jnp.zeros((1, 3), bool)])

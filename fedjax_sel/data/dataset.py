@@ -326,15 +326,15 @@ class Dataset:
 def _client_numbers(train: Any, test: Any, num_train: int, num_test: int) -> tuple[Any, Any]:
     """Convert the owners of both parts' examples to numbers of one numbering."""
     if test is None:
-        return (None if train is None else examples.client_numbers("client_ids", train, num_train)), None
+        return (None if train is None else examples.client_numbers(train, num_train)), None
     if train is None:
         raise UserError("test_client_ids: they need client_ids, the clients of the training examples; give both")
     for what, ids, size in (("client_ids", train, num_train), ("test_client_ids", test, num_test)):
-        examples.client_numbers(what, ids, size)
+        examples.client_numbers(ids, size, what)
     parts = [np.asarray(ids) for ids in (train, test)]
     if (parts[0].dtype.kind in "iu") != (parts[1].dtype.kind in "iu"):
         raise UserError("test_client_ids: numbers and names are mixed with client_ids; give one kind in both")
-    numbers = examples.client_numbers("client_ids", np.concatenate(parts), num_train + num_test)
+    numbers = examples.client_numbers(np.concatenate(parts), num_train + num_test)
     return numbers[:num_train], numbers[num_train:]
 
 

@@ -181,7 +181,7 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
         )
 
 
-def client_numbers(what: str, client_ids: Any, num_examples: int) -> np.ndarray:
+def client_numbers(client_ids: Any, num_examples: int, what: str = "client_ids") -> np.ndarray:
     """Convert the IDs of natural clients to int64 ``[n]``; strings are numbered in sorted order."""
     array = np.asarray(client_ids)
     if array.shape != (num_examples,):

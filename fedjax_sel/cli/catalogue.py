@@ -132,7 +132,7 @@ _OPTIMIZERS = (
     "which strategies and optimizers can be combined."
 )
 _MORE_DATA = (
-    "Also leaf:FOLDER, any image-classification data set prepared for TFDS (--data-dir), and "
+    "Also leaf:FOLDER, npz:FILE, any image-classification data set prepared for TFDS (--data-dir), and "
     "mypackage.module:factory (docs/your_own_data.md)."
 )
 _PARTITIONS = (

@@ -6,6 +6,7 @@ import json
 import math
 import numbers
 import os
+import re
 import tomllib
 import types
 import typing
@@ -163,8 +164,8 @@ class DataConfig:
 
     dataset: str = _setting(
         "digits",
-        "data set: digits, shakespeare, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, any prepared "
-        "TFDS data set, or mypackage.module:factory",
+        "data set: digits, shakespeare, synthetic, mnist, fashion_mnist, cifar10, cifar100, leaf:FOLDER, npz:FILE, any "
+        "prepared TFDS data set, or mypackage.module:factory",
     )
     dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
     data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
@@ -240,7 +241,9 @@ class ModelConfig:
         "classification",
         "learning task: classification, multilabel, regression, next_token, or mypackage.module:factory",
     )
-    model_args: Pairs = _setting((), "parameters of --model mypackage.module:factory")
+    model_args: Pairs = _setting(
+        (), "parameters of --model mypackage.module:factory; of mlp: hidden=128 for one hidden layer"
+    )
     task_args: Pairs = _setting((), "parameters of --task mypackage.module:factory")
     model_dropout: Fraction = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
@@ -251,6 +254,20 @@ class ModelConfig:
         "precision of the model's matrix products (selection uses float32); tf32: GPUs and TPUs only",
         _BUILT_IN,
     )
+
+    @property
+    def hidden_units(self) -> tuple[int, ...]:
+        """Units of each hidden layer of `mlp`, from `model_args`; empty: the model's default."""
+        if self.model != "mlp" or not self.model_args:
+            return ()
+        for name, _ in self.model_args:
+            one_of("--model-args", name, ("hidden",))
+        ((_, units),) = self.model_args
+        if not re.fullmatch(r"[1-9]\d{0,5}(-[1-9]\d{0,5})*", str(units)):
+            raise UserError(
+                f"--model-args: hidden={shown(units)} is not a number of units; give 128, or 128-64 for two layers"
+            )
+        return tuple(map(int, str(units).split("-")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -620,7 +637,7 @@ _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
     "small_clients", "feature_skew", "label_noise", "noisy_clients",
 )  # fmt: skip
-_NOT_MODULES = ("synthetic", "leaf", "value")  # prefixes before a colon that are no modules
+_NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 
 
 def read_config_file(path: Path, base: Config) -> Config:
@@ -655,10 +672,11 @@ def validate(config: Config) -> None:
         for reason_of in () if values[name] is None else own:
             need(name, (reason := reason_of(values[name])) is None, reason or "")
     for name in ("dataset", "partition", "model"):
-        own = values[name] in config.plugins() or is_value(values[name])
+        own = values[name] in config.plugins() or is_value(values[name]) or (name, values[name]) == ("model", "mlp")
         need(f"{name}_args", own or not values[f"{name}_args"], f"needs a --{name} mypackage.module:factory")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
+    _ = config.model.hidden_units  # raises a UserError of its own
     n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")

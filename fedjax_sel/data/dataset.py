@@ -216,6 +216,7 @@ class Dataset:
         train: tuple[Tree, Tree],
         test: tuple[Tree, Tree],
         client_ids: Any = None,
+        test_client_ids: Any = None,
         num_classes: int | None = None,
         name: str = "arrays",
     ) -> Dataset:
@@ -229,6 +230,8 @@ class Dataset:
             train: inputs and targets of n training examples.
             test: inputs and targets of m test examples.
             client_ids: client of each training example, integers or strings ``[n]``, for the partition ``natural``.
+            test_client_ids: client of each test example, of the same kind as `client_ids`; each natural client then
+                tests on its own examples. Default: unknown.
             num_classes: number of classes. Default: the largest label plus one if targets are one whole number per
                 example, else 0. Pass 0 if such numbers are not classes.
             name: name for reports. ``mnist``, ``fashion_mnist`` and ``cifar10`` select their published normalization.
@@ -246,13 +249,16 @@ class Dataset:
         packages.check_columns(train, test)
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
-        num_train = examples.num_examples(inputs["train"])
+        train_ids, test_ids = _client_numbers(
+            client_ids, test_client_ids, *(examples.num_examples(inputs[part]) for part in ("train", "test"))
+        )
         return cls.build(
             name,
             *((inputs[part], targets[part]) for part in ("train", "test")),
             num_classes=examples.count_classes(targets["train"], targets["test"], num_classes),
             source="given arrays",
-            client_ids=None if client_ids is None else examples.client_numbers(client_ids, num_train),
+            client_ids=train_ids,
+            test_clients=test_ids,
         )
 
     @classmethod
@@ -315,6 +321,21 @@ class Dataset:
         """
         pairs = packages.read_torch(train, test, channels_first)
         return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
+
+
+def _client_numbers(train: Any, test: Any, num_train: int, num_test: int) -> tuple[Any, Any]:
+    """Convert the owners of both parts' examples to numbers of one numbering."""
+    if test is None:
+        return (None if train is None else examples.client_numbers(train, num_train)), None
+    if train is None:
+        raise UserError("test_client_ids: they need client_ids, the clients of the training examples; give both")
+    for what, ids, size in (("client_ids", train, num_train), ("test_client_ids", test, num_test)):
+        examples.client_numbers(ids, size, what)
+    parts = [np.asarray(ids) for ids in (train, test)]
+    if (parts[0].dtype.kind in "iu") != (parts[1].dtype.kind in "iu"):
+        raise UserError("test_client_ids: numbers and names are mixed with client_ids; give one kind in both")
+    numbers = examples.client_numbers(np.concatenate(parts), num_train + num_test)
+    return numbers[:num_train], numbers[num_train:]
 
 
 def _normalization(name: str, inputs: Tree, *more: Tree) -> tuple[Any, Any]:

@@ -181,17 +181,15 @@ def check_range(name: str, labels: np.ndarray, num_classes: int) -> None:
         )
 
 
-def client_numbers(client_ids: Any, num_examples: int) -> np.ndarray:
+def client_numbers(client_ids: Any, num_examples: int, what: str = "client_ids") -> np.ndarray:
     """Convert the IDs of natural clients to int64 ``[n]``; strings are numbered in sorted order."""
     array = np.asarray(client_ids)
     if array.shape != (num_examples,):
-        raise UserError(
-            f"client_ids: shape {array.shape} for {num_examples} training examples; give one number or name per example"
-        )
+        raise UserError(f"{what}: shape {array.shape} for {num_examples} examples; give one number or name per example")
     if array.dtype.kind in "US" or (array.dtype.kind == "O" and {*map(type, array)} <= {str}):
         array = np.unique(array, return_inverse=True)[1]
     if array.dtype.kind not in "iu":
-        raise UserError(f"client_ids: {array.dtype} is neither whole numbers nor texts; give one of them per example")
+        raise UserError(f"{what}: {array.dtype} is neither whole numbers nor texts; give one of them per example")
     return array.astype(np.int64)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bz2
+import dataclasses
 import os
 import re
 from pathlib import Path
 
 import numpy as np
 
+from fedjax_sel.core import files
 from fedjax_sel.core.parsing import did_you_mean, one_of, shown
 from fedjax_sel.data import cache, download, leaf, tfds
 from fedjax_sel.data.dataset import Dataset
@@ -134,6 +136,44 @@ def _parse_options(options: str) -> dict[str, int]:
     return _DEFAULTS | chosen
 
 
+_REQUIRED = ("x_train", "y_train", "x_test", "y_test")
+_OWNERS = ("client_train", "client_test")
+
+
+def arrays(file: str, parent: Path | None = None) -> Dataset:
+    """Load a .npz file of arrays, such as features of a pretrained network.
+
+    Args:
+        file: path of the file. `Dataset.from_arrays` converts its arrays x_train, y_train, x_test and y_test, and
+            optionally client_train and client_test, the natural client of each example.
+        parent: folder that contains the file; default: the current folder.
+    """
+    path = (parent or Path()) / os.path.expanduser(file)
+    save = "np.savez('data.npz', x_train=..., y_train=..., x_test=..., y_test=...)"
+    if not file:
+        raise UserError("data set 'npz' needs a file; give npz:FILE, with arrays saved by " + save)
+    try:
+        given = files.read_arrays(path)
+    except (OSError, ValueError) as problem:
+        why = getattr(problem, "strerror", None) or problem
+        raise UserError(f"data set npz:{file}: cannot read {path} ({why}); save the arrays with {save}") from problem
+    try:
+        for name in given:
+            one_of("its arrays", name, (*_REQUIRED, *_OWNERS))
+        if absent := [name for name in _REQUIRED if name not in given]:
+            raise UserError(f"{', '.join(absent)} missing; save the arrays with {save}")
+        made = Dataset.from_arrays(
+            train=(given["x_train"], given["y_train"]),
+            test=(given["x_test"], given["y_test"]),
+            client_ids=given.get("client_train"),
+            test_client_ids=given.get("client_test"),
+            name=path.stem,
+        )
+        return dataclasses.replace(made, source=path.name)
+    except UserError as problem:
+        raise UserError(f"data set npz:{file}: {problem}") from problem
+
+
 _NAMES = ("digits", "shakespeare", "synthetic", *download.OFFICIAL)
 _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
@@ -141,7 +181,8 @@ _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 def names() -> tuple[str, ...]:
     """Return the names of data sets that need no prepared folder.
 
-    `load` also accepts the name of any image-classification set that TFDS has prepared, and ``leaf:FOLDER``.
+    `load` also accepts the name of any image-classification set that TFDS has prepared, ``leaf:FOLDER`` and
+    ``npz:FILE``.
     """
     return _NAMES
 
@@ -154,10 +195,10 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     sets, that is downloaded. Decoded data are cached.
 
     Args:
-        name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), or a TFDS name
-            (``name`` or ``name/config``).
-        data_dir: folder in TFDS layout. For four data sets it may be empty and receives the download. For ``leaf`` it
-            is the folder that contains FOLDER.
+        name: one of ``names()``, ``synthetic:option=value,...``, ``leaf:FOLDER`` (see `leaf.load`), ``npz:FILE``
+            (see `arrays`), or a TFDS name (``name`` or ``name/config``).
+        data_dir: folder in TFDS layout. For four data sets it may be empty and receives the download. For ``leaf`` and
+            ``npz`` it is the folder that contains FOLDER or FILE.
 
     Returns:
         The data set; its images may be memory-mapped.
@@ -171,9 +212,11 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return synthetic(options)
     if base == "leaf":
         return leaf.load(options, folder)
+    if base == "npz":
+        return arrays(options, folder)
     if options:
         raise UserError(
-            f"data set {base!r} has no options, but {options!r} was given: only 'synthetic' and 'leaf' have options"
+            f"data set {base!r} has no options, but {options!r} was given: only 'synthetic', 'leaf' and 'npz' have them"
         )
     if base in ("digits", "shakespeare"):
         return digits() if base == "digits" else shakespeare()

@@ -264,7 +264,13 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
             outputs = _num_characters(settings.model, dataset)
         return models.make_plain(settings.model, inputs, outputs, every_position=not dataset.has_classes)
     return models.make(
-        settings.model, inputs.shape[1:], outputs, settings.model_dropout, settings.initializer, settings.precision
+        settings.model,
+        inputs.shape[1:],
+        outputs,
+        settings.model_dropout,
+        settings.initializer,
+        settings.precision,
+        hidden=settings.hidden_units,
     )
 
 

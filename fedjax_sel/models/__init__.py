@@ -156,7 +156,7 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: jax.Array, train: bool = False) -> Output:
-        """Map inputs [B, ...], such as images [B, H, W, channels], to logits [B, C] and the first layer [B, 64]."""
+        """Map inputs [B, ...], such as images [B, H, W, channels], to logits [B, C] and the first layer [B, hidden]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
         x = first = dense(self.hidden[0])(inputs.reshape(inputs.shape[0], -1).astype(jnp.float32))
         x = nn.relu(Dropout(self.dropout)(x, train))
@@ -292,6 +292,7 @@ def make(
     initializer: str = "pytorch",
     precision: str = "float32",
     convolution: str = DEFAULT_CONVOLUTION,
+    hidden: tuple[int, ...] = (),
 ) -> Model:
     """Build a model of TABLE.
 
@@ -303,6 +304,7 @@ def make(
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `core.PRECISIONS`.
         convolution: one of `layers.CONVOLUTIONS`, which differ in speed but not in results.
+        hidden: units of each hidden layer of `mlp`; empty: the default.
 
     Raises:
         UserError: the model needs images, or larger ones.
@@ -310,7 +312,8 @@ def make(
     entry = TABLE[name]
     _check_images(name, input_shape, entry.smallest_image)
     options = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
-    module = entry.module(**options, **({} if entry.module is MLP else {"convolution": convolution}))
+    own = {"hidden": hidden or MLP.hidden} if entry.module is MLP else {"convolution": convolution}
+    module = entry.module(**options, **own)
     return from_module(name, module, input_shape, entry.cpu_block, entry.cpu_micro_batch)
 
 

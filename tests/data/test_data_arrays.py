@@ -321,7 +321,7 @@ MASKED[3, 0, 0, :2] = np.ma.masked
         ({"test": (FLOATS[12:], LABELS[12:])}, r"test inputs: examples of float32 \[7\], but in train"),
         ({"test": ({"a": PIXELS[12:]}, LABELS[12:])}, "test inputs: their arrays .*; give both parts one structure"),
         ({"test": (PIXELS[12:], FLOATS[12:])}, r"test targets: examples of float32 \[7\], but in train of int32"),
-        ({"client_ids": np.arange(11)}, r"client_ids: shape \(11,\) for 12 training examples"),
+        ({"client_ids": np.arange(11)}, r"client_ids: shape \(11,\) for 12 examples"),
         ({"client_ids": FLOATS[:12, 0]}, "client_ids: float64 is neither whole numbers nor texts"),
         ({"client_ids": [None] * 12}, "client_ids: object is neither"),
     ],

@@ -14,6 +14,7 @@ from tests.documents import pages
 OWN_TESTS = {
     "docs/add_a_strategy.md": "tests/test_add_a_strategy.py",
     "docs/selector.md": "tests/selector/test_page.py",
+    "docs/your_data_in_five_minutes.md": "tests/data/test_your_data_page.py",
     "docs/your_own_data.md": "tests/data/test_your_own_data_page.py",
     "docs/your_own_experiment.md": "tests/test_your_own_experiment_page.py",
 }

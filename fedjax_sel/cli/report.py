@@ -195,7 +195,8 @@ def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) ->
         for measure, values in own.items():
             values = values[:, : result.config.num_training_clients]
             missing = np.isnan(values).sum(axis=1).mean()
-            pair = command_line.mean_and_deviation(measure, np.nanmean(values, axis=1))
+            means = np.array([own[~np.isnan(own)].mean() if not np.isnan(own).all() else np.nan for own in values])
+            pair = command_line.mean_and_deviation(measure, means)
             note = f" ({missing:g} of {values.shape[1]} undefined)" if missing else ""
             table[f"{measure} (mean over clients)"] = " ± ".join(filter(None, pair)) + note
         tables[name] = table

@@ -31,6 +31,10 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
     found: Digests = {"dataset": data.dataset.digest(), "partitions": partitions}
     if data.availability_trace is not None:
         found["available"] = checkpoint.digest_of_array(data.availability_trace)
+    if data.client_tests is not None:
+        tested = [own for tests in data.client_tests for own in tests.positions]
+        sizes = np.array([len(own) for own in tested])
+        found["client_tests"] = checkpoint.digest_of_array(np.concatenate([sizes, *tested]).astype(np.int64))
     if (speeds := data.devices(seeds)) is not None:
         found["timing"] = checkpoint.digest_of_array(speeds)
     return found
@@ -65,7 +69,11 @@ def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
     return about | {name: known[name] for name in _OF_FILES if name in known}
 
 
-_OF_FILES = {"available": "the trace of --available", "timing": "the devices of --timing"}
+_OF_FILES = {
+    "available": "the trace of --available",
+    "timing": "the devices of --timing",
+    "client_tests": "the clients' own test examples",
+}
 """Digests that not every run has -> what they identify."""
 
 

@@ -1,6 +1,7 @@
 """The clients' own test examples, and the clients that never train."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -96,6 +97,13 @@ def test_strategies_know_the_training_clients_only():
     mine = fedjax_sel.strategies.from_numpy("mine", select, requests=requests)
     result = fedjax_sel.run(fedjax_sel.Experiment.of(SMALL, algo=mine))
     assert result.ledger.floats_up[0, 0] == 9 * 10 and result.selection_counts.shape == (2, 9)
+
+
+def test_a_run_knows_its_test_examples(tmp_path):
+    """Other test examples would make other columns, so that a finished run is not that of today's data."""
+    fedjax_sel.run(SMALL.replace(rounds=1, seeds=1), out=str(tmp_path / "run"))
+    recorded = json.loads((tmp_path / "run" / "data.json").read_text())
+    assert len(recorded["client_tests"]) == 64
 
 
 def test_what_cannot_be():

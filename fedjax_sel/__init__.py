@@ -205,7 +205,8 @@ def per_client(result: "Result", experiment: "Experiment | Config | None" = None
 
     Returns:
         Name of a measure, or `loss` -> means over each client's examples, [seeds, N]; NaN for a client without
-        examples. With `on="test"`, `examples` counts them.
+        examples. With `on="test"`, `examples` counts them, and `client` is the natural client of each column, if the
+        data have some: its number in `client_ids`, or the place of its name among the sorted names. Seeds differ.
 
     Raises:
         UserError: the result has no weights, the data cannot be read, or the experiment is another one.

@@ -673,13 +673,23 @@ def validate(config: Config) -> None:
             need(name, (reason := reason_of(values[name])) is None, reason or "")
     for name in ("dataset", "partition", "model"):
         own = values[name] in config.plugins() or is_value(values[name]) or (name, values[name]) == ("model", "mlp")
-        need(f"{name}_args", own or not values[f"{name}_args"], f"needs a --{name} mypackage.module:factory")
+        allowed = (
+            "--model mlp or mypackage.module:factory" if name == "model" else f"a --{name} mypackage.module:factory"
+        )
+        need(f"{name}_args", own or not values[f"{name}_args"], f"needs {allowed}")
     if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     _ = config.model.hidden_units  # raises a UserError of its own
     n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
+    unseen = config.partition.unseen_clients
+    total = config.partition.num_clients
+    need(
+        "unseen_clients",
+        unseen == 0 or n < total,
+        f"of {total} clients is less than one; give at least {1 / total:.2g}",
+    )
     share = config.selection.available_share
     reached = share is None or share * n * rounds >= 1
     need("available", reached, f"of {n} clients is on average fewer than one in {rounds} rounds; give more")

@@ -17,6 +17,7 @@ class ClientTests(NamedTuple):
 
     positions: list[np.ndarray]  # int64 per client, possibly empty
     in_training_set: bool  # whether they are positions in the training set; False: in the test set
+    natural: np.ndarray | None = None  # natural client of each, numbered as in `Dataset.client_ids`
 
 
 def num_unseen(num_clients: int, share: float) -> int:
@@ -35,13 +36,13 @@ def split(
     Returns:
         The partition of the training clients' training examples, and the tests; None without tests.
     """
-    count, own_tests = num_unseen(partition.num_clients, unseen_share), None
+    count, own_tests, natural = num_unseen(partition.num_clients, unseen_share), None, None
     unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:count])
     seen = np.setdiff1d(np.arange(partition.num_clients), unseen)
-    if share == 0 and dataset.test_clients is not None and partition.scheme == "natural":
-        assert dataset.client_ids is not None, "the scheme `natural` needs them"
-        names = [int(dataset.client_ids[partition.indices[client][0]]) for client in (*seen, *unseen)]
-        own_tests = [np.flatnonzero(dataset.test_clients == name) for name in names]
+    if partition.scheme == "natural" and dataset.client_ids is not None:
+        natural = np.array([dataset.client_ids[partition.indices[client][0]] for client in (*seen, *unseen)])
+    if share == 0 and dataset.test_clients is not None and natural is not None:
+        own_tests = [np.flatnonzero(dataset.test_clients == client) for client in natural]
     elif share == 0 and not count:
         return partition, None
     rng, training, held_out = generator(seed, _TEST), [], []
@@ -53,4 +54,4 @@ def split(
     positions = [*held_out, *(partition.indices[client] for client in unseen)] if own_tests is None else own_tests
     remainder = np.setdiff1d(np.arange(partition.num_examples), np.concatenate(training))
     kept = Partition(training, remainder, partition.scheme, partition.num_examples)
-    return kept, ClientTests(positions, own_tests is None)
+    return kept, ClientTests(positions, own_tests is None, natural)

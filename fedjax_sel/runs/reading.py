@@ -242,8 +242,12 @@ def per_client(
     assert result.weights is not None, "`problem_of` rejects such results"
     weights = checkpoint.like(shapes, result.weights)
     found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
-    counts = {} if host.client_tests is None or on == "train" else {"examples": host.client_tests.sizes}
-    return {**found.measures, "loss": found.loss, **counts}
+    about: dict[str, np.ndarray] = {}
+    if on == "test" and problem.client_tests is not None and host.client_tests is not None:
+        about["examples"] = host.client_tests.sizes
+        names = [one.natural for one in problem.client_tests if one.natural is not None]
+        about |= {"client": np.stack(names)} if names else {}
+    return {**found.measures, "loss": found.loss, **about}
 
 
 def problem_of(result: Result, experiment_or_config: Experiment | Config | None, function: str) -> Problem:

@@ -218,8 +218,8 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf:{there},target=sequence", "unknown 'target'; did you mean 'targets'"),
         ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
         ("leaf:~nobody-of-that-name/x", "cannot be read"),
-        ("leef:{there}", "only 'synthetic' and 'leaf' have options"),
-        ("digits:{there}", "only 'synthetic' and 'leaf' have options"),
+        ("leef:{there}", "only 'synthetic', 'leaf' and 'npz' have them"),
+        ("digits:{there}", "only 'synthetic', 'leaf' and 'npz' have them"),
     ],
 )
 def test_wrong_names_are_one_sentence(tmp_path, name, words):

@@ -128,7 +128,7 @@ BAD = [
     (["--dataset", "synthetic:image_size=1000000"], ["out of memory", "the data set"]),
     (["--dataset", "synthetic:num_writers=" + "9" * 30], ["num_writers", "whole number"]),
     (["--dataset", "synthetic:seed=" + "9" * 5000], ["seed", "(5002 characters)"]),
-    (["--model-args", "width=3"], ["--model-args", "needs a --model mypackage.module:factory"]),
+    (["--model-args", "width=3"], ["--model-args", "unknown 'width'", "hidden"]),
     (["--available", "nobody.csv"], ["available", "no client is available in any of the 100 rounds"]),
     (["--available", "unknown.npy"], ["--available", "unknown.npy", "its values are not rows of 0 and 1"]),
     (["--available", "1.0000001"], ["--available", "'1.0000001'", "outside"]),

@@ -589,8 +589,9 @@ class Config(_Flat):
 
     @property
     def num_training_clients(self) -> int:
-        """The number of clients that can train: N without the unseen clients."""
-        return self.partition.num_clients - int(self.partition.unseen_clients * self.partition.num_clients + 1e-9)
+        """The number of clients that can train: N without the unseen clients, of which there is at least one."""
+        share, total = self.partition.unseen_clients, self.partition.num_clients
+        return total - (max(1, int(share * total + 1e-9)) if share else 0)
 
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""
@@ -683,13 +684,6 @@ def validate(config: Config) -> None:
     n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]
     need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
-    unseen = config.partition.unseen_clients
-    total = config.partition.num_clients
-    need(
-        "unseen_clients",
-        unseen == 0 or n < total,
-        f"of {total} clients is less than one; give at least {1 / total:.2g}",
-    )
     share = config.selection.available_share
     reached = share is None or share * n * rounds >= 1
     need("available", reached, f"of {n} clients is on average fewer than one in {rounds} rounds; give more")

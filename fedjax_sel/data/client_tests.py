@@ -20,13 +20,8 @@ class ClientTests(NamedTuple):
     natural: np.ndarray | None = None  # natural client of each, numbered as in `Dataset.client_ids`
 
 
-def num_unseen(num_clients: int, share: float) -> int:
-    """Return the number of clients that never train, rounded down."""
-    return int(share * num_clients + 1e-9)
-
-
 def split(
-    partition: Partition, dataset: Dataset, share: float, unseen_share: float, seed: int
+    partition: Partition, dataset: Dataset, share: float, num_unseen: int, seed: int
 ) -> tuple[Partition, ClientTests | None]:
     """Set the clients' test examples and the unseen clients aside.
 
@@ -36,14 +31,14 @@ def split(
     Returns:
         The partition of the training clients' training examples, and the tests; None without tests.
     """
-    count, own_tests, natural = num_unseen(partition.num_clients, unseen_share), None, None
-    unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:count])
+    own_tests, natural = None, None
+    unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:num_unseen])
     seen = np.setdiff1d(np.arange(partition.num_clients), unseen)
     if partition.scheme == "natural" and dataset.client_ids is not None:
         natural = np.array([dataset.client_ids[partition.indices[client][0]] for client in (*seen, *unseen)])
     if share == 0 and dataset.test_clients is not None and natural is not None:
         own_tests = [np.flatnonzero(dataset.test_clients == client) for client in natural]
-    elif share == 0 and not count:
+    elif share == 0 and not num_unseen:
         return partition, None
     rng, training, held_out = generator(seed, _TEST), [], []
     for client in seen:

@@ -100,9 +100,9 @@ def partitioned(
     parts = [_whole_partition(experiment, dataset, seed) for seed in seeds]
     if settings.feature_skew != "none" or settings.label_noise:
         dataset, parts = client_skew.transformed(dataset, parts, seeds, settings.feature_skew)
+    unseen = settings.num_clients - config.num_training_clients
     pairs = [
-        client_tests.split(part, dataset, config.data.client_test, settings.unseen_clients, seed)
-        for part, seed in zip(parts, seeds)
+        client_tests.split(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
     ]
     parts, tests = zip(*pairs)
     if settings.label_noise:

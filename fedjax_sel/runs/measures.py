@@ -32,40 +32,44 @@ def measure(
     problem = reading.problem_of(result, experiment_or_config, "measures")
     if on == "clients" and problem.client_tests is None:
         raise UserError("measures: the clients have no test data; run with client_test=0.2 or unseen_clients=0.1")
-    result = reading.with_this_model(result, problem.model)
+    if problem.task.name not in _OF_TASK:
+        return {}
+    result, dataset = reading.with_this_model(result, problem.model), problem.dataset
     found = []
     for place, seed in enumerate(result.seeds):
-        of_training = on == "clients" and problem.client_tests[place].in_training_set  # pyright: ignore
-        prediction, targets = _predictions(problem.model, result.weights_of(seed), problem.dataset, of_training)
-        whose = [np.arange(len(targets))] if on == "test" else problem.client_tests[place].positions  # pyright: ignore
-        found.append([of_examples(problem.task.name, prediction[own], targets[own]) for own in whose])
+        pair, whose = (dataset.test_images, dataset.test_labels), [np.arange(dataset.num_test_examples)]
+        if on == "clients" and problem.client_tests is not None:
+            whose, in_training_set, _ = problem.client_tests[place]
+            pair = (dataset.train_images, dataset.train_labels) if in_training_set else pair
+        inputs, targets = (examples.take(tree, np.concatenate(whose)) for tree in pair)
+        prediction = _predictions(problem.model, result.weights_of(seed), dataset, inputs)
+        ends = np.cumsum([len(own) for own in whose])[:-1]
+        parts = zip(np.split(prediction, ends), np.split(np.asarray(targets), ends))
+        found.append([of_examples(problem.task.name, *part) for part in parts])
     names = list(dict.fromkeys(name for clients in found for one in clients for name in one))
     arrays = {name: np.array([[one.get(name, np.nan) for one in clients] for clients in found]) for name in names}
     return {name: array[:, 0] if on == "test" else array for name, array in arrays.items()}
 
 
-def _predictions(model: Model, weights: Any, dataset: Dataset, of_training: bool) -> tuple[np.ndarray, np.ndarray]:
-    inputs, targets = dataset.test_images, dataset.test_labels
-    if of_training:
-        inputs, targets = dataset.train_images, dataset.train_labels
+def _predictions(model: Model, weights: Any, dataset: Dataset, inputs: Any) -> np.ndarray:
     affine = federation.affine(dataset)
     apply = jax.jit(lambda batch: model.apply(weights, federation.scaled(batch, *affine), None).prediction)
-    count, parts = examples.num_examples(targets), []
+    count, parts = examples.num_examples(inputs), []
     for first in range(0, count, BLOCK):
         rows = np.minimum(np.arange(first, first + BLOCK), count - 1)
         parts.append(np.asarray(apply(examples.take(inputs, rows))))
-    return np.concatenate(parts)[:count], np.asarray(targets)
+    return np.concatenate(parts)[:count]
 
 
 def of_examples(task: str, prediction: np.ndarray, targets: np.ndarray) -> dict[str, float]:
-    """Return the measures of some examples by name; empty for a task of your own, or without examples.
+    """Return the measures of some examples by name; empty without examples.
 
     Args:
-        task: the task's name.
+        task: name of a built-in task.
         prediction: the model's output, [n, ...].
         targets: targets, [n, ...].
     """
-    if not len(targets) or task not in _OF_TASK:
+    if not len(targets):
         return {}
     return {name: float(value) for name, value in _OF_TASK[task](prediction.astype(np.float64), targets).items()}
 

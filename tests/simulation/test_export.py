@@ -39,6 +39,14 @@ ALTERNATIVES = {  # of strategies, where they compute otherwise
     "fedcor, closed form": {"algo": "fedcor", "algo_args": {"preset": "closed-form"}},
     "divfl, ideal": {"algo": "divfl", "algo_args": {"variant": "ideal"}},
     "gpfl of all clients": {"algo": "gpfl", "algo_args": {"start": "all-clients"}},
+    "tests of clients": {"algo": "random", "client_test": 0.2, "unseen_clients": 0.2, "eval_clients_every": 2},
+    "characters": {
+        "dataset": "shakespeare",
+        "partition": "natural",
+        "task": "next_token",
+        "model": "char_gru",
+        "algo": "random",
+    },
     "oort, clock": {"algo": "oort", "algo_args": {"system": "clock"}, "timing": "tiers", "over_select": 1.3},
 }
 
@@ -116,8 +124,8 @@ def test_every_strategy_without_a_clock(algo, more):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALTERNATIVES)
-def test_strategies_that_compute_otherwise(name):
-    assert_exports(**TINY, **ABSENT, **ALTERNATIVES[name])
+def test_what_computes_otherwise(name):
+    assert_exports(**(TINY | ABSENT | ALTERNATIVES[name]))
 
 
 @pytest.mark.slow

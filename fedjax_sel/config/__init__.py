@@ -172,6 +172,9 @@ class DataConfig:
     holdout: Fraction = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
     loss_on: Literal["train", "holdout", "all"] = _setting("train", "client examples of reported losses", _HELD_OUT)
     client_test: Fraction = _setting(0.0, "fraction of each client's examples that tests the models")
+    tuning_share: Fraction = _setting(
+        0.0, "fraction of the training set that replaces the test set, to choose settings without test data"
+    )
     server_validation: ServerShare = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
@@ -636,7 +639,7 @@ _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for fie
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
-    "small_clients", "feature_skew", "label_noise", "noisy_clients",
+    "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 

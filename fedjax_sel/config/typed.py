@@ -12,6 +12,7 @@ class Settings(TypedDict, total=False):
     holdout: float
     loss_on: Literal["train", "holdout", "all"]
     client_test: float
+    tuning_share: float
     server_validation: float | None
     partition_args: Mapping[str, Any] | Sequence[Any]
     num_clients: int

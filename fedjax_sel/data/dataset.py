@@ -174,27 +174,46 @@ class Dataset:
         """
         if share > 0 and self.held_by_server is not None:
             raise UserError(f"the server holds examples of {self.name} already; give it a share once")
-        generator = np.random.default_rng([seed, 0x5E])
-        kept = np.zeros(self.num_train_examples, bool)
+        drawn = self._draw(share, np.random.default_rng([seed, 0x5E]))
+        return dataclasses.replace(self._training(~drawn), held_by_server=self._part(drawn)) if drawn.any() else self
+
+    def for_tuning(self, share: float) -> Dataset:
+        """Replace the test set by a share of the training examples, which no client then trains on.
+
+        Settings that are chosen on such data were not chosen on test data. The draw is that of `give_server`, with a
+        fixed seed: all seeds of a run have equal tuning examples.
+
+        Args:
+            share: share of the training examples, in [0, 1).
+        """
+        drawn = self._draw(share, np.random.default_rng(0x7E))
+        inputs, targets = self._part(drawn)
+        owners = None if self.client_ids is None else self.client_ids[drawn]
+        return dataclasses.replace(self._training(~drawn), test_images=inputs, test_labels=targets, test_clients=owners)
+
+    def _draw(self, share: float, generator: np.random.Generator) -> np.ndarray:
+        """Draw a share of the training examples, stratified by label to within one example; bool [n]."""
+        drawn = np.zeros(self.num_train_examples, bool)
         if self.has_classes:
             exact = share * np.bincount(self.train_labels, minlength=self.num_classes)
             sizes = np.floor(exact).astype(int)
             largest_remainders = np.argsort(sizes - exact, kind="stable")
-            sizes[largest_remainders[: round(share * len(kept)) - sizes.sum()]] += 1
+            sizes[largest_remainders[: round(share * len(drawn)) - sizes.sum()]] += 1
             for label, size in enumerate(sizes):
-                kept[generator.permutation(np.flatnonzero(self.train_labels == label))[:size]] = True
+                drawn[generator.permutation(np.flatnonzero(self.train_labels == label))[:size]] = True
         else:
-            kept[generator.permutation(len(kept))[: round(share * len(kept))]] = True
-        if not kept.any():
-            return self
+            drawn[generator.permutation(len(drawn))[: round(share * len(drawn))]] = True
+        return drawn
 
-        def part(rows: np.ndarray) -> tuple[Tree, Tree]:
-            inputs = examples.transform(lambda array: np.asarray(array[rows]), self.train_images)
-            return inputs, examples.take(self.train_labels, rows)
+    def _part(self, rows: np.ndarray) -> tuple[Tree, Tree]:
+        inputs = examples.transform(lambda array: np.asarray(array[rows]), self.train_images)
+        return inputs, examples.take(self.train_labels, rows)
 
-        inputs, targets = part(~kept)
-        ids, held = None if self.client_ids is None else self.client_ids[~kept], part(kept)
-        return dataclasses.replace(self, train_images=inputs, train_labels=targets, client_ids=ids, held_by_server=held)
+    def _training(self, rows: np.ndarray) -> Dataset:
+        """Return the data set with these training examples only."""
+        inputs, targets = self._part(rows)
+        ids = None if self.client_ids is None else self.client_ids[rows]
+        return dataclasses.replace(self, train_images=inputs, train_labels=targets, client_ids=ids)
 
     @classmethod
     def build(cls, name: str, train: tuple[Tree, Tree], test: tuple[Tree, Tree], **fields: Any) -> Dataset:

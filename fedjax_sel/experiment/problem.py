@@ -119,6 +119,12 @@ def load_data(experiment: Experiment, share: float) -> Dataset:
         whole = checking.DATASETS.make(name, **dict(config.data.dataset_args))
     elif whole is None:
         whole = data.load(name, config.data.data_dir)
+    if config.data.tuning_share:
+        whole = whole.for_tuning(config.data.tuning_share)
+        if not whole.num_test_examples:
+            raise UserError(
+                f"--tuning-share: {config.data.tuning_share:g} is less than one example; give a larger share"
+            )
     if config.data.server_validation is None and whole.num_server_examples:
         return whole  # the user's own share
     dataset = whole.give_server(share, config.run.data_seed or 0)

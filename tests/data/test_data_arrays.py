@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedjax_sel import data
+import fedjax_sel
+from fedjax_sel import Config, Experiment, data
 from fedjax_sel.data import cache, examples, partition
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.dataset import Dataset
@@ -401,3 +402,26 @@ def test_what_a_plug_in_builds_has_no_label_beyond_its_classes():
     for num_classes, shift in ((3, 0), (4, 1)):
         with pytest.raises(UserError, match=r"targets: label .* is not in 0 to"):
             Dataset.build("own", train, (test[0], test[1] + shift), num_classes=num_classes, source="here")
+
+
+def test_tuning_examples_replace_the_test_set_and_keep_their_owners():
+    labels = np.repeat([0, 1], 50).astype(np.int32)
+    inputs, owners = np.arange(100, dtype=np.float32)[:, None], np.arange(100) % 7
+    made = Dataset.from_arrays(train=(inputs, labels), test=(-inputs, labels), client_ids=owners)
+    tuned = made.for_tuning(0.2)
+    assert (tuned.num_train_examples, tuned.num_test_examples) == (80, 20)
+    assert np.bincount(tuned.test_labels).tolist() == [10, 10]
+    both = np.concatenate([tuned.train_images[:, 0], tuned.test_images[:, 0]]).astype(int)
+    assert sorted(both) == list(range(100))  # no example of the test set, and none in both parts
+    assert np.array_equal(np.concatenate([tuned.client_ids, tuned.test_clients]), owners[both])
+    assert np.array_equal(tuned.test_images, made.for_tuning(0.2).test_images)
+
+
+def test_a_run_for_tuning_never_sees_the_test_set():
+    inputs, labels = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32), np.arange(60, dtype=np.int32) % 3
+    curves = []
+    for test in (inputs[:6], np.full_like(inputs[:6], 1e3)):
+        dataset = Dataset.from_arrays(train=(inputs, labels), test=(test, labels[:6]))
+        config = Config().replace(num_clients=6, num_selected=2, batch_size=4, rounds=2, algo="random", tuning_share=0.2)
+        curves.append(fedjax_sel.run(Experiment(config, dataset)).test_accuracy)
+    assert np.array_equal(*curves)

@@ -1,4 +1,4 @@
-"""`python -m studies COMMAND ...`: reproduce, leaderboard."""
+"""`python -m studies COMMAND ...`: reproduce, leaderboard, tasks."""
 
 import sys
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ USAGE = """usage: python -m studies COMMAND [flags]
 
   reproduce    run the papers' tables and figures again, each claim judged by a rule
   leaderboard  run every strategy under the same settings
+  tasks        run every strategy on several tasks, with tuned learning rates
 
 python -m studies COMMAND --help lists a command's flags.
 """
@@ -33,8 +34,10 @@ def main(arguments: Sequence[str]) -> int:
         from studies.papers import command
     elif name == "leaderboard":
         from studies.leaderboard import command
+    elif name == "tasks":
+        from studies.tasks import command
     else:
-        raise UserError(f"{name!r} is not a command; {did_you_mean(name, ('reproduce', 'leaderboard'))}")
+        raise UserError(f"{name!r} is not a command; {did_you_mean(name, ('reproduce', 'leaderboard', 'tasks'))}")
     return command.main(rest)
 
 

@@ -81,6 +81,7 @@ def run(
     algos: Collection[str] | None = None,
     data_dir: str | None = None,
     workers: independent.Workers | None = None,
+    others: Mapping[str, Grid] = grids.GRIDS,
 ) -> Outcome:
     """Run the missing rows of a grid, and save their series.
 
@@ -94,13 +95,14 @@ def run(
         algos: strategies to run now; None: all.
         data_dir: folder of prepared data; None: the default folders.
         workers: workers for the runs; None: this process.
+        others: grids by name, among them the one whose results determine the rows.
 
     Raises:
         UserError: the folder has results of another scale or is locked by another process; results that the grid
             depends on are missing; or no run has ever succeeded.
     """
     scale = _own(grid, scale)
-    planned = _planned(grid, out, scale, data_dir)
+    planned = _planned(grid, out, scale, data_dir, others)
     folder = out / grid.name
     run_folder.make(folder)
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
@@ -147,14 +149,16 @@ def _run(
     return found
 
 
-def _planned(grid: Grid, out: Path, scale: Scale, data_dir: str | None) -> dict[str, Config]:
+def _planned(
+    grid: Grid, out: Path, scale: Scale, data_dir: str | None, others: Mapping[str, Grid]
+) -> dict[str, Config]:
     """Return the configurations of a grid, which can depend on another grid's results."""
     rows = grid.rows
     if grid.choose is not None:
         held = series.read(out / grid.after)
         if held is None:
             raise UserError(f"PART: {grid.name} follows from {grid.after}, which is not in {out}; run that first")
-        there, here = held.about.get("other_than_usual", ""), _own(grids.GRIDS[grid.after], scale).in_words()
+        there, here = held.about.get("other_than_usual", ""), _own(others[grid.after], scale).in_words()
         if there != here:
             raise UserError(
                 f"PART: {grid.name} follows from {grid.after}, which {out} has with {there or 'all of its work'}, not "
@@ -212,6 +216,8 @@ def _about_row(result: Result) -> dict[str, Any]:
     return {
         "configuration": _identity(config),
         "algo_args": arguments,
+        "learning_rate": config.training.learning_rate,
+        **({} if (rate := config.training.server_learning_rate) is None else {"server_learning_rate": rate}),
         "data": (made_from or {}).get("dataset", ""),  # SHA-256
         "fairness": _fairness(result),
         "seconds": round(float(result.elapsed_seconds[-1]), 1),

@@ -2,7 +2,8 @@
 
 A setting's folder contains
 
-    curves.csv.gz   one line per table row, seed and round; with the simulated seconds if the runs have a clock
+    curves.csv.gz   one line per table row, seed and round; with the simulated seconds if the runs have a clock,
+                    and the accuracy on the clients' own tests if they have any
     about.json      provenance: commands, data source, and the commit, versions and seconds of each row
 
 All other files in the folder are generated from these two.
@@ -11,8 +12,9 @@ All other files in the folder are generated from these two.
 import csv
 import gzip
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +26,11 @@ from fedjax_sel.runs import run_files
 CURVES, ABOUT = "curves.csv.gz", "about.json"
 _COLUMNS = ("row", "seed", "round", "test_accuracy", "worst_decile_accuracy", "bytes_down", "bytes_up")
 _ACCURACIES, _BYTES = _COLUMNS[3:5], _COLUMNS[5:]
-_CLOCK = "seconds"  # last column, in a setting with simulated time
+_CLOCK = "seconds"  # next column, in a setting with simulated time
+CLIENTS = tuple(
+    f"{kind}_test_{name}" for kind in ("client", "unseen") for name in ("accuracy", "worst_decile_accuracy")
+)
+"""Last columns, in a setting with clients' own tests: mean and worst decile over training and unseen clients."""
 
 
 class Series(NamedTuple):
@@ -36,6 +42,7 @@ class Series(NamedTuple):
     bytes_down: np.ndarray  # per round, int64
     bytes_up: np.ndarray
     seconds: np.ndarray | None = None  # simulated, per round, float32; None without a clock
+    clients: Mapping[str, np.ndarray] = MappingProxyType({})  # by column of CLIENTS; empty without clients' tests
 
     @property
     def rounds(self) -> int:
@@ -70,6 +77,7 @@ def of_result(result: Result) -> Series:
         np.asarray(result.ledger.bytes_down, np.int64),
         np.asarray(result.ledger.bytes_up, np.int64),
         np.asarray(result.measured[_CLOCK], np.float32) if result.has_clock else None,
+        {name: np.asarray(result.measured[name], np.float32) for name in CLIENTS if name in result.measured},
     )
 
 
@@ -87,14 +95,16 @@ def write(folder: Path, rows: Mapping[str, Series], about: Mapping[str, Any]) ->
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     timed = any(series.seconds is not None for series in rows.values())
-    writer.writerow((*_COLUMNS, _CLOCK) if timed else _COLUMNS)
+    clients = [name for name in CLIENTS if any(name in series.clients for series in rows.values())]
+    writer.writerow((*_COLUMNS, *([_CLOCK] if timed else []), *clients))
     for name, series in rows.items():
         for place, seed in enumerate(series.seeds):
             for index in range(series.rounds):
                 accuracies = (_cell(getattr(series, column)[place, index]) for column in _ACCURACIES)
                 counts = (int(getattr(series, column)[place, index]) for column in _BYTES)
                 seconds = () if series.seconds is None else (_cell(series.seconds[place, index]),)
-                writer.writerow((name, seed, index + 1, *accuracies, *counts, *seconds))
+                of_clients = (_cell(series.clients[column][place, index]) for column in clients)
+                writer.writerow((name, seed, index + 1, *accuracies, *counts, *seconds, *of_clients))
     with run_files.writing(folder):
         run_files.write_json(folder / ABOUT, dict(about))
         files.write(folder / CURVES, gzip.compress(text.getvalue().encode(), mtime=0))
@@ -123,19 +133,21 @@ def read(folder: Path) -> Setting | None:
 def _parse(text: str) -> dict[str, Series]:
     lines: dict[str, dict[int, list[list[str]]]] = {}
     reader = csv.reader(io.StringIO(text))
-    if tuple(next(reader, ())) not in (_COLUMNS, (*_COLUMNS, _CLOCK)):
+    header = tuple(next(reader, ()))
+    more = header[len(_COLUMNS) :]
+    if header[: len(_COLUMNS)] != _COLUMNS or not {*more} <= {_CLOCK, *CLIENTS}:
         raise ValueError("its columns have other names")
     for name, seed, _, *values in reader:
         lines.setdefault(name, {}).setdefault(int(seed), []).append(values)
-    return {name: _series(by_seed) for name, by_seed in lines.items()}
+    return {name: _series(by_seed, more) for name, by_seed in lines.items()}
 
 
-def _series(by_seed: dict[int, list[list[str]]]) -> Series:
+def _series(by_seed: dict[int, list[list[str]]], more: Sequence[str]) -> Series:
     table = np.array([[[value or "nan" for value in line] for line in lines] for lines in by_seed.values()])
     accuracies = (table[..., place].astype(np.float32) for place in range(2))
     counts = (table[..., place].astype(np.int64) for place in range(2, 4))
-    seconds = table[..., 4].astype(np.float32) if table.shape[-1] > 4 else None
-    return Series(tuple(by_seed), *accuracies, *counts, seconds=seconds)
+    others = {name: table[..., place].astype(np.float32) for place, name in enumerate(more, 4)}
+    return Series(tuple(by_seed), *accuracies, *counts, seconds=others.pop(_CLOCK, None), clients=others)
 
 
 def _cell(value: float) -> str:

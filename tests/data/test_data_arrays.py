@@ -422,6 +422,8 @@ def test_a_run_for_tuning_never_sees_the_test_set():
     curves = []
     for test in (inputs[:6], np.full_like(inputs[:6], 1e3)):
         dataset = Dataset.from_arrays(train=(inputs, labels), test=(test, labels[:6]))
-        config = Config().replace(num_clients=6, num_selected=2, batch_size=4, rounds=2, algo="random", tuning_share=0.2)
+        config = Config().replace(
+            num_clients=6, num_selected=2, batch_size=4, rounds=2, algo="random", tuning_share=0.2
+        )
         curves.append(fedjax_sel.run(Experiment(config, dataset)).test_accuracy)
     assert np.array_equal(*curves)

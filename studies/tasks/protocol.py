@@ -15,7 +15,8 @@ the learning rate. The best draw on tuning seeds and examples then runs on the s
 
 **Runs.** Twelve seeds, paired: equal partitions, initial weights and random streams per seed. Each client keeps a
 fifth of its examples as its own test; the server keeps a twentieth of the training set, in all rows. In `text`, a tenth
-of the roles never train.
+of the roles never train. Three classes of phones (`clock.PHONES`) give each round its seconds; without a deadline, they
+change no training.
 
 **Rows.** `ALGOS` under FedAvg; `UNDER_FEDYOGI` under FedYogi, which lead on the earlier leaderboard. In `text`, `full`
 is left out (a round of 468 clients), and so are strategies that need one class per example or labels of clients.
@@ -37,7 +38,7 @@ import numpy as np
 
 from fedjax_sel import Config
 from fedjax_sel.papers import FEDCOR_CIFAR10, SHAKESPEARE
-from studies.leaderboard import measures, tuning
+from studies.leaderboard import clock, measures, tuning
 from studies.leaderboard.grids import Grid
 from studies.leaderboard.series import Setting as Held
 
@@ -60,6 +61,7 @@ FEDYOGI_RATES = ((0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03))
 _COMMON: dict[str, Any] = {
     "client_test": 0.2, "server_validation": 0.05, "target_accuracy": None, "eval_every": 1, "eval_clients_every": 10,
     "seeds": SEEDS, "chunk": 10, "keep": 1, "checkpoint_seconds": 120.0, "aggregation": "samples",
+    "timing": "tiers", "timing_args": clock.PHONES,
 }  # fmt: skip
 _GRAY = Config().replace(
     **_COMMON, dataset="fashion_mnist", model="mlp", num_clients=100, num_selected=10, local_epochs=1, batch_size=32,

@@ -149,7 +149,7 @@ def test_the_metadata_has_urls_pythons_and_absolute_pictures(built):
     wheel = zipfile.ZipFile(built["wheel"])
     (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
     text = wheel.read(name).decode()
-    assert f"Project-URL: Homepage, {ADDRESS}\n" in text and f"]({ADDRESS}/raw/main/results/leaderboard/" in text
+    assert f"Project-URL: Homepage, {ADDRESS}\n" in text and f"]({ADDRESS}/raw/main/docs/images/" in text
     assert not re.findall(r"!\[[^\]]*\]\((?!https://)", text)
     for minor in (11, 12, 13, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{minor}\n" in text

@@ -229,7 +229,7 @@ def extended_dirichlet(
 ) -> Assignment:
     """Give each client k random labels, and divide each label by Dir(alpha) among its clients.
 
-    The labels are chosen as in ``classes``, to which a large alpha converges. The authors' code (liyipeng00/convergence)
+    The labels are chosen as in ``classes``, to which a large alpha converges. The authors' code (convergence)
     draws each client's labels uniformly, and gives no more labels to clients that have n / N examples.
 
     Source: Li, Lyu 2023 (arXiv 2311.03154), the extended Dirichlet strategy.

@@ -81,7 +81,7 @@ def test_a_result_is_named_after_its_task(kept):
     result, _ = kept
     assert list(result.measured) == [
         "test_absolute_error", "test_loss", "train_absolute_error", "train_loss", "worst_decile_absolute_error",
-        "gini_absolute_error", "jain_absolute_error", "gemd", "test_squared_error",
+        "gini_absolute_error", "jain_absolute_error", "undefined_clients", "gemd", "test_squared_error",
     ]  # fmt: skip
     np.testing.assert_allclose(result.test_squared_error, result.test_loss, rtol=1e-5)
     assert not result.higher_is_better and np.isnan(result.gemd).all()

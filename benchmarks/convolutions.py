@@ -1,12 +1,12 @@
 """The speed of different forms of a convolution with per-client kernels.
 
-    python benchmarks/convolutions.py                              writes results/convolutions_cpu.json (or _gpu, _tpu)
+    python benchmarks/convolutions.py                              writes results/convolutions_xla_cpu.json (or _gpu)
     python benchmarks/convolutions.py --models resnet8 lenet --out FILE   ordinary flax.linen modules
 
 Times a training step (forward, backward, SGD) of a cohort inside a scan, as in a round, with the clients distributed
-over the devices. The cases are all forms of `layers.CONVOLUTIONS`, with clients in one `vmap` or one after another. For
-a flax.linen module, XLA's convolution is compared to its replacement (`models/layers.py`). Each case runs in
-its own process, and the cases alternate. Results are median milliseconds per step of all clients.
+over the devices. The forms are the package's product of patches (`models/layers.py`) and XLA's convolution, with
+clients in one `vmap` or one after another. Each case runs in its own process, and the cases alternate. Results are
+median milliseconds per step of all clients.
 """
 
 import argparse
@@ -29,15 +29,13 @@ FLAX_SETTINGS = {
     "resnet8": ((32, 32, 3), 4, 20),
     "lenet": ((28, 28, 1), 4, 20),
 }
-FLAX_FORMS = ("products", "xla")
+FORMS = ("patches", "xla")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", nargs="+", default=list(SETTINGS), choices=[*SETTINGS, *FLAX_SETTINGS])
-    parser.add_argument(
-        "--forms", nargs="+", metavar="FORM", help="forms in `layers.CONVOLUTIONS` or FLAX_FORMS (default: all)"
-    )
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=FORMS, help="forms (default: all)")
     parser.add_argument("--turns", type=int, default=3, metavar="N", help="repetitions of each case (default: 3)")
     parser.add_argument(
         "--budget",
@@ -54,14 +52,10 @@ def main() -> None:
         return
     import numpy as np
 
-    for model in arguments.models:
-        known = forms_of(model)
-        if unknown := set(arguments.forms or ()) - set(known):
-            parser.error(f"--forms: unknown {sorted(unknown)[0]!r} for {model}; choose from {', '.join(known)}")
     cases = [
         {"model": model, "form": form, "clients_at_once": at_once}
         for model in arguments.models
-        for form in arguments.forms or forms_of(model)
+        for form in arguments.forms
         for at_once in ("all", "one")
     ]
     measured: list[list[dict[str, Any]]] = [[] for _ in cases]
@@ -77,15 +71,8 @@ def main() -> None:
         steps = float(np.median([result["milliseconds_a_step"] for result in results]))
         report["cases"].append({**case, **results[0], "milliseconds_a_step": round(steps, 2)})
         print(f"{case['model']:10} {case['form']:8} {case['clients_at_once']:4} {steps:9.2f} ms a step")
-    out = arguments.out or Path(f"results/convolutions_{report['cases'][0]['platform']}.json")
+    out = arguments.out or Path(f"results/convolutions_xla_{report['cases'][0]['platform']}.json")
     reports.write(out, report)
-
-
-def forms_of(model: str) -> tuple[str, ...]:
-    """Return the convolution forms that are timed for a model."""
-    from fedjax_sel.models.layers import CONVOLUTIONS
-
-    return FLAX_FORMS if model in FLAX_SETTINGS else tuple(CONVOLUTIONS)
 
 
 def run_case(model: str, form: str, clients_at_once: str, budget: float) -> dict[str, Any]:
@@ -130,7 +117,7 @@ def training_steps(
 
     Args:
         model: the model's name.
-        form: one of `layers.CONVOLUTIONS` or FLAX_FORMS.
+        form: one of FORMS; `xla` replaces the package's functions for the rest of the process.
         clients_at_once: `all` or `one`.
         setting: image shape, number of clients, batch size.
         precision: precision of the matrix products.
@@ -140,8 +127,11 @@ def training_steps(
     from jax import lax
 
     from fedjax_sel import devices, models, tasks
+    from fedjax_sel.models import layers
     from fedjax_sel.training import client
 
+    if form == "xla":
+        layers.by_patches, layers.convolve = by_xla, lax.conv_general_dilated
     shape, clients, batch = setting
     mesh = devices.make_mesh(1, clients, 0)
     key = jax.random.key(0)
@@ -149,9 +139,9 @@ def training_steps(
     labels = jax.random.randint(key, (clients, batch), 0, 10)
     every, task = jnp.ones((batch,), bool), tasks.classification()
     if model in FLAX_SETTINGS:
-        params, mean_loss = flax_model(model, images[0], form, key)
+        params, mean_loss = flax_model(model, images[0], key)
     else:
-        network = models.make(model, shape, 10, precision=precision, convolution=form)
+        network = models.make(model, shape, 10, precision=precision)
         params = network.init(key)
 
         def mean_loss(weights: Any, images: jax.Array, labels: jax.Array) -> Any:
@@ -172,7 +162,7 @@ def training_steps(
     return devices.over_seeds(mesh, all_clients, (devices.WHOLE,), devices.WHOLE), mesh.size
 
 
-def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callable[..., Any]]:
+def flax_model(name: str, images: Any, key: Any) -> tuple[Any, Callable[..., Any]]:
     """Return a flax.linen module's initial weights and its loss function (weights, images, labels) -> scalar."""
     import optax
 
@@ -180,7 +170,7 @@ def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callab
     from fedjax_sel.models.linen import from_linen
 
     module = {"resnet8": models.resnet8, "lenet": models.LeNet}[name](10)
-    pure = from_linen(module, images, fast_convolutions=form == "products")
+    pure = from_linen(module, images)
     params, carried = pure.init(key)
 
     def mean_loss(weights: Any, images: Any, labels: Any) -> Any:
@@ -188,6 +178,21 @@ def flax_model(name: str, images: Any, form: str, key: Any) -> tuple[Any, Callab
         return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
 
     return params, mean_loss
+
+
+def by_xla(x: Any, kernel: Any, size: int, precision: str = "float32", pooled: bool = False) -> Any:
+    """Convolve by XLA's operation, which is grouped under `vmap` over kernels; arguments as in `layers.by_patches`."""
+    import jax.numpy as jnp
+    from jax import lax
+
+    from fedjax_sel.models import core, layers
+
+    window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
+    y = lax.conv_general_dilated(
+        core.narrowed(x, precision), core.narrowed(window, precision), (1, 1), "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=core.LEVELS[precision],
+    ).astype(jnp.float32)  # fmt: skip
+    return layers.max_pool(y) if pooled else y
 
 
 if __name__ == "__main__":

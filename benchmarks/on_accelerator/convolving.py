@@ -1,4 +1,4 @@
-"""Speed of convolutions with per-client kernels: `layers.CONVOLUTIONS`, and cuDNN's grouped convolutions."""
+"""Speed of convolutions with per-client kernels: patches, XLA's operation, and cuDNN's grouped convolutions."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +7,7 @@ from on_accelerator.child import each
 from on_accelerator.children import Child
 from on_accelerator.day import Case, Part, alone
 
-FORMS = ("winograd", "patches", "xla")  # of `layers.CONVOLUTIONS`, the most promising first
+FORMS = ("patches", "xla")  # the more promising first; `xla` stays in force for the rest of a process
 TINY = {"cnn": ((18, 18, 3), 2, 2), "cnn_small": ((16, 16, 1), 2, 2)}  # same form as `convolutions.SETTINGS`
 LAYERS = {  # the most expensive layers: image side, channels, features, kernel side, batch size
     "cnn": (15, 32, 64, 3, 50),

@@ -14,7 +14,7 @@ from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import core
 from fedjax_sel.models.core import Draws, Flags, Model, Output, Params, PureModule, Weights, zeros_of
-from fedjax_sel.models.layers import DEFAULT_CONVOLUTION, DRAWS, Conv, Dense, Dropout
+from fedjax_sel.models.layers import DRAWS, Conv, Dense, Dropout
 from fedjax_sel.models.linen import from_linen
 from fedjax_sel.models.nnx import from_nnx as from_nnx_module
 
@@ -82,7 +82,6 @@ class CNN(nn.Module):
     dropout: float = 0.0
     initializer: str = "pytorch"
     precision: str = "float32"
-    convolution: str = DEFAULT_CONVOLUTION
     convolutions: tuple[tuple[int, int, bool], ...] = ((32, 3, True), (64, 3, True), (64, 3, False))  # pooled or not
     hidden: int = 64
 
@@ -90,7 +89,7 @@ class CNN(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> Output:
         """Map images [B, H, W, channels] to logits [B, C] and the first fully-connected layer [B, hidden]."""
         dense = partial(Dense, initializer=self.initializer, precision=self.precision)
-        conv = partial(Conv, initializer=self.initializer, precision=self.precision, form=self.convolution)
+        conv = partial(Conv, initializer=self.initializer, precision=self.precision)
         x = images
         for features, size, pooled in self.convolutions:
             x = nn.relu(conv(features, size, pooled=pooled)(x))
@@ -291,7 +290,6 @@ def make(
     dropout: float = 0.0,
     initializer: str = "pytorch",
     precision: str = "float32",
-    convolution: str = DEFAULT_CONVOLUTION,
     hidden: tuple[int, ...] = (),
 ) -> Model:
     """Build a model of TABLE.
@@ -303,7 +301,6 @@ def make(
         dropout: probability that a hidden unit is set to zero in training.
         initializer: one of `layers.INITIALIZERS`.
         precision: one of `core.PRECISIONS`.
-        convolution: one of `layers.CONVOLUTIONS`, which differ in speed but not in results.
         hidden: units of each hidden layer of `mlp`; empty: the default.
 
     Raises:
@@ -312,7 +309,7 @@ def make(
     entry = TABLE[name]
     _check_images(name, input_shape, entry.smallest_image)
     options = {"num_classes": num_classes, "dropout": dropout, "initializer": initializer, "precision": precision}
-    own = {"hidden": hidden or MLP.hidden} if entry.module is MLP else {"convolution": convolution}
+    own = {"hidden": hidden or MLP.hidden} if entry.module is MLP else {}
     module = entry.module(**options, **own)
     return from_module(name, module, input_shape, entry.cpu_block, entry.cpu_micro_batch)
 
@@ -379,7 +376,6 @@ def from_flax(
     module: nn.Module,
     *,
     profile_layer: str | None = None,
-    fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> Blueprint:
     """Return the blueprint of an unmodified `flax.linen` module.
@@ -392,8 +388,6 @@ def from_flax(
             named `train`, `training`, `is_training`, `deterministic` or `use_running_average`.
         profile_layer: path of the layer whose mean output is a client's profile, such as "Dense_0". None: the first
             fully-connected layer.
-        fast_convolutions: True to replace XLA's convolutions, which are slow with one kernel per client, by matrix
-            products; results are equal up to rounding.
         training_flags: flags with other names, and their values in training and in evaluation: `{"mode": ("train",
             "eval")}`. If given, the usual names are not searched, and the training pass is not checked for frozen
             batch statistics or inactive dropout. Pass `{}` for a module without flags.
@@ -401,7 +395,7 @@ def from_flax(
     name = type(module).__name__
 
     def build(inputs: Any) -> Model:
-        return _model(name, from_linen(module, inputs, fast_convolutions, training_flags), inputs, profile_layer)
+        return _model(name, from_linen(module, inputs, training_flags), inputs, profile_layer)
 
     return Blueprint(name, build)
 
@@ -410,7 +404,6 @@ def from_nnx(
     module: flax.nnx.Module | Callable[..., flax.nnx.Module],
     *,
     profile_layer: str | None = None,
-    fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> Blueprint:
     """Return the blueprint of a Flax NNX module; other arguments as in `from_flax`.
@@ -419,7 +412,6 @@ def from_nnx(
         module: function or class that makes a module from `nnx.Rngs`, separately for each seed; or an instance, whose
             weights are the initial weights of all seeds.
         profile_layer: path of the profile layer, such as "blocks/0/conv".
-        fast_convolutions: replacement of XLA's convolutions.
         training_flags: arguments of `__call__`, or attributes of the module and its submodules. `train()` and `eval()`
             are always called.
     """
@@ -427,7 +419,7 @@ def from_nnx(
     name = type(module).__name__ if isinstance(module, flax.nnx.Module) else getattr(factory, "__name__", "module")
 
     def build(inputs: Any) -> Model:
-        return _model(name, from_nnx_module(module, inputs, fast_convolutions, training_flags), inputs, profile_layer)
+        return _model(name, from_nnx_module(module, inputs, training_flags), inputs, profile_layer)
 
     return Blueprint(name, build)
 

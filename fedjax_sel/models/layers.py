@@ -1,15 +1,14 @@
 """Layers that stay fast with separate weights per client.
 
 Under `vmap` over clients, a convolution with per-client kernels becomes a grouped convolution. XLA runs these slowly on
-nearly all devices, and slowest in a loop on a CPU. The default is therefore matrix products, which vmap into batched
-products: Winograd's algorithm for 3x3 kernels over many channels, and one product of patches otherwise.
-`benchmarks/convolutions.py` compares all forms. Channels come last.
+nearly all devices, and slowest in a loop on a CPU. A convolution is therefore one matrix product of patches, which
+vmaps into a batched product; `benchmarks/convolutions.py` compares both. Channels come last.
 """
 
 import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -19,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax import lax
 
-from fedjax_sel.models import core, winograd
+from fedjax_sel.models import core
 
 # Fully-connected layers whose weights exceed a core's cache, so that memory traffic dominates their time.
 #
@@ -181,26 +180,22 @@ class Dense(nn.Module):
         return Linear(self.features, fan_in, self.product, self.precision, kernel, bias, name="Dense_0")(x)
 
 
-DEFAULT_CONVOLUTION = "winograd"
-
-
 class Conv(nn.Module):
     """A square convolution with stride one and without padding.
 
-    The forms are equal up to rounding. With `pooled`, outputs that `max_pool` drops are not computed.
+    With `pooled`, `max_pool` follows, and the outputs that it drops are not computed.
     """
 
     features: int
     size: int
     initializer: str = "pytorch"
     precision: str = "float32"
-    form: str = DEFAULT_CONVOLUTION
     pooled: bool = False
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """Map [B, H, W, channels] to [B, H - size + 1, W - size + 1, features], or half as high and wide."""
-        product = partial(CONVOLUTIONS[self.form], size=self.size, pooled=self.pooled)
+        product = partial(by_patches, size=self.size, pooled=self.pooled)
         return Dense(self.features, self.initializer, self.precision, self.size**2, product)(x)
 
 
@@ -218,61 +213,13 @@ def by_patches(
     return max_pool(y) if pooled else y
 
 
-def by_xla(x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False) -> jax.Array:
-    """Convolve by XLA's operation, which is grouped under `vmap` over kernels; arguments as in `by_patches`."""
-    x = _read_by_pooling(x, size) if pooled else x
-    window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
-    y = lax.conv_general_dilated(
-        core.narrowed(x, precision), core.narrowed(window, precision), (1, 1), "VALID",
-        dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=core.LEVELS[precision],
-    ).astype(jnp.float32)  # fmt: skip
-    return max_pool(y) if pooled else y
-
-
-def by_winograd(
-    x: jax.Array, kernel: jax.Array, size: int, precision: str = "float32", pooled: bool = False
-) -> jax.Array:
-    """Convolve by Winograd's algorithm where it is faster, else by patches; arguments as in `by_patches`.
-
-    Precisions below float32 use patches, since Winograd's sums and differences amplify rounding errors.
-    """
-    if size != 3 or x.shape[-1] < WINOGRAD_CHANNELS or precision != "float32":
-        return by_patches(x, kernel, size, precision, pooled)
-    x = _read_by_pooling(x, size) if pooled else x
-    batch, height, width = x.shape[0], x.shape[1] - 2, x.shape[2] - 2
-    at_once = winograd.images_at_once(batch, height, width)
-    tiling = winograd.tiling_of(at_once, height, width)
-    kernels = winograd.transform_kernel(tiling, kernel)
-
-    def convolved(images: jax.Array) -> jax.Array:
-        tiles: jax.Array = winograd.convolve(tiling, images, kernels)
-        if pooled:
-            return _assembled(pool_tiles(tiles), height // 2, width // 2)
-        return _assembled(tiles, height, width)
-
-    if at_once == batch:
-        return convolved(x)
-    y = lax.map(convolved, x.reshape(-1, at_once, *x.shape[1:]))
-    return y.reshape(batch, *y.shape[2:])
-
-
 CORNER_CHANNELS = 3  # largest number of input channels for which patches are ordered for pooling
-WINOGRAD_CHANNELS = 16  # smallest number of input channels for which Winograd's transforms pay off
-
-CONVOLUTIONS: dict[str, Callable[..., jax.Array]] = {"winograd": by_winograd, "patches": by_patches, "xla": by_xla}
 
 
 def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
     """Return the pixels in windows that `max_pool` keeps."""
     height, width = x.shape[-3] - size + 1, x.shape[-2] - size + 1
     return x[..., : height // 2 * 2 + size - 1, : width // 2 * 2 + size - 1, :]
-
-
-def _assembled(tiles: jax.Array, height: int, width: int) -> jax.Array:
-    """Assemble tiles [m, m, B, rows, columns, features] of `winograd.convolve` to [B, height, width, features]."""
-    m, _, batch, rows, columns, features = tiles.shape
-    y = tiles.transpose(2, 3, 0, 4, 1, 5).reshape(batch, m * rows, m * columns, features)
-    return y[:, :height, :width]
 
 
 def patches(x: jax.Array, size: int) -> jax.Array:
@@ -341,18 +288,14 @@ def _coin_flips(key: jax.Array, probability: float, shape: tuple[int, ...]) -> j
 
 # On a CPU, XLA's convolutions are slow inside loops and when they are grouped, as with one kernel per client
 # (`benchmarks/convolutions.py --models resnet8`). Flax accepts a replacement for `lax.conv_general_dilated`; `convolve`
-# is one, equal up to rounding. Transposed and local convolutions remain XLA's.
-#
-# Winograd's products support only reverse-mode differentiation. For forward mode (`jax.jvp`, `jax.hessian`) keep XLA's
-# convolutions. `jax.jit` caches its trace, so enter the context inside the compiled function.
-
-PIXELS_A_CHANNEL = 8  # smallest number of pixels in a batch per channel for which Winograd's kernel transform pays off
+# is one, equal up to rounding. Transposed and local convolutions remain XLA's. `jax.jit` caches its trace, so enter the
+# context inside the compiled function.
 
 
 @contextmanager
-def faster_convolutions(enabled: bool = True) -> Iterator[None]:
+def faster_convolutions() -> Iterator[None]:
     """Compute each `flax.linen.Conv` in this context by `convolve`, unless the module sets its own function."""
-    with nn.intercept_methods(_stand_in) if enabled else nullcontext():
+    with nn.intercept_methods(_stand_in):
         yield
 
 
@@ -402,10 +345,6 @@ def convolve(
     x = jnp.pad(inputs, [(0, 0), *pads, (0, 0)]) if max(map(max, pads)) > 0 else inputs
     # Reorder the kernel as `patches` orders windows: last spatial axis first, channels last.
     matrix = kernel.transpose(axes + 1, *reversed(range(axes)), axes).reshape(kernel.shape[-1], -1)
-    exact = x.dtype == kernel.dtype == jnp.float32 and precision in (None, lax.Precision.HIGHEST)
-    pixels = math.prod(inputs.shape[:-1])
-    if exact and window == (3, 3) and {*strides, *dilation} == {1} and pixels >= PIXELS_A_CHANNEL * inputs.shape[-1]:
-        return by_winograd(x, matrix, 3)
     patches = _patches(x, window, strides, dilation)
     return lax.dot_general(patches, matrix, (((axes + 1,), (1,)), ((), ())), precision=precision)
 

@@ -63,9 +63,7 @@ def first_output(captured: Any, path: str) -> Any:
     return outputs[0] if outputs else None
 
 
-def from_linen(
-    module: nn.Module, inputs: Any, fast_convolutions: bool = True, training_flags: Flags | None = None
-) -> PureModule:
+def from_linen(module: nn.Module, inputs: Any, training_flags: Flags | None = None) -> PureModule:
     """Return a module's pure functions; arguments as in `models.from_flax`.
 
     Initial weights come from `module.init(key, inputs)` in evaluation mode. In training, each random stream of the
@@ -90,7 +88,7 @@ def from_linen(
         # Flax looks up the sharding annotations of the module's arrays in the surrounding mesh, but ours has other
         # axes (devices share clients).
         no_mesh = jax.sharding.AbstractMesh((), ())
-        with faster_convolutions(fast_convolutions), jax.sharding.use_abstract_mesh(no_mesh):
+        with faster_convolutions(), jax.sharding.use_abstract_mesh(no_mesh):
             variables = dict(nn.meta.unbox(clone.init(key, zeros_of(example), **flags)))
         trained = variables.pop("params", {})
         return trained, {key: value for key, value in variables.items() if key != COLLECTION}
@@ -101,7 +99,7 @@ def from_linen(
         # Flax rejects an evaluation that changes the statistics: it would use the batch's own.
         fixed = () if train or training_flags is not None else ("batch_stats",)
         mutable = [*(key for key in carried if key not in fixed), *([] if layer is None else [COLLECTION])]
-        with faster_convolutions(fast_convolutions):
+        with faster_convolutions():
             return clone.apply({"params": trained, **carried}, inputs, rngs=rngs, mutable=mutable, **captured, **flags)
 
     shapes = jax.eval_shape(init, jax_settings.key(0))

@@ -122,7 +122,6 @@ class Layout(NamedTuple):
 def from_nnx(
     module: nnx.Module | Callable[..., nnx.Module],
     inputs: Any,
-    fast_convolutions: bool = True,
     training_flags: Flags | None = None,
 ) -> PureModule:
     """Return a module's pure functions; arguments as in `models.from_nnx`.
@@ -141,8 +140,7 @@ def from_nnx(
     flags, attributes = core.find_training_flags(abstract.__call__, held, name, training_flags)
     statistics = _layout(nnx.split(abstract, nnx.BatchStat, ...)[1]).paths
     has_dropout = any(isinstance(node, nnx.Dropout) and 0 < node.rate < 1 for node in _modules(abstract))
-    if fast_convolutions:
-        make_faster(abstract)
+    make_faster(abstract)
     graph, *parts = nnx.split(abstract, *PARTS)
     trained_layout, _, _, carried_layout, _ = map(_layout, parts)
     _, keys, counts, _, forgotten = parts

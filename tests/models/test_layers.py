@@ -1,7 +1,5 @@
 """Layers against XLA's own convolution and pooling; initializers and dropout against their laws."""
 
-from fractions import Fraction
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,20 +8,16 @@ from jax import lax
 
 from fedjax_sel import models
 from fedjax_sel.errors import UserError
-from fedjax_sel.models import layers, winograd
+from fedjax_sel.models import layers
 
 SMALL = [(5, 1, 20, 12, 2), (3, 4, 7, 9, 2), (3, 16, 7, 9, 2), (3, 20, 5, 6, 2), (3, 16, 2, 3, 2), (1, 2, 3, 4, 2)]
-MANY_TILES = [(3, 16, 7, 10, 64), (3, 18, 5, 11, 29)]  # enough of them to be large ones, whole and hanging over
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "form,size,channels,features,side,batch",
-    [(form, *case) for form in layers.CONVOLUTIONS for case in SMALL] + [("winograd", *case) for case in MANY_TILES],
-)
-def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features, side, batch):
+@pytest.mark.parametrize("size,channels,features,side,batch", SMALL)
+def test_a_convolution_equals_xlas(size, channels, features, side, batch):
     x = jax.random.normal(jax.random.key(0), (batch, side, side, channels))
-    conv = layers.Conv(features, size, form=form)
+    conv = layers.Conv(features, size)
     params = conv.init(jax.random.key(1), x)["params"]["Dense_0"]["Dense_0"]
     # inputs go over columns of the window, then rows, then channels
     kernel = params["kernel"].T.reshape(size, size, channels, features).transpose(1, 0, 2, 3)
@@ -44,22 +38,26 @@ def test_every_form_of_a_convolution_equals_xlas(form, size, channels, features,
     np.testing.assert_allclose(mine, theirs, atol=5e-4 * max(1.0, batch / 8))  # sums over the batch
 
 
+def by_xla(x, kernel, size):
+    window = kernel.reshape(kernel.shape[0], size, size, -1).transpose(2, 1, 3, 0)
+    return lax.conv_general_dilated(x, window, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", layers.CONVOLUTIONS)
 @pytest.mark.parametrize(
     "size,channels,side,batch",
     [(3, 3, 10, 2), (3, 3, 9, 2), (5, 1, 12, 2), (3, 16, 9, 2), (3, 16, 15, 9), (3, 16, 10, 64), (2, 2, 7, 2)],
 )
-def test_a_pooled_convolution_is_one_that_pooling_follows(form, size, channels, side, batch):
+def test_a_pooled_convolution_is_one_that_pooling_follows(size, channels, side, batch):
     features = 5
     x = jax.random.normal(jax.random.key(0), (batch, side, side, channels))
     kernel = jax.random.normal(jax.random.key(1), (features, size**2 * channels)) / size
 
     def pooled(x, kernel):
-        return layers.CONVOLUTIONS[form](x, kernel, size, pooled=True)
+        return layers.by_patches(x, kernel, size, pooled=True)
 
     def expected(x, kernel):
-        return layers.max_pool(layers.by_xla(x, kernel, size))
+        return layers.max_pool(by_xla(x, kernel, size))
 
     ours, backward = jax.vjp(pooled, x, kernel)
     theirs, their_backward = jax.vjp(expected, x, kernel)
@@ -79,30 +77,6 @@ def test_equal_pixels_share_the_gradient_of_a_pooled_tile():
     np.testing.assert_array_equal(pooled, layers.max_pool(image)[..., 0].transpose(1, 2, 0))
     expected = jax.grad(lambda x: (layers.max_pool(x)[..., 0].transpose(1, 2, 0) * weights).sum())(image)
     np.testing.assert_allclose(backward(weights)[0], expected[..., 0].transpose(1, 2, 0), rtol=1e-6)
-
-
-def test_winograds_tiles_are_large_where_there_are_many():
-    assert winograd.tiling_of(10, 28, 28) is winograd.FOUR and winograd.tiling_of(29, 9, 9) is winograd.FOUR
-    assert winograd.tiling_of(50, 4, 4) is winograd.TWO and winograd.tiling_of(2, 8, 8) is winograd.TWO
-
-
-def test_images_are_convolved_a_few_at_a_time_where_their_tiles_stay_many():
-    assert winograd.images_at_once(10, 28, 28) == 2  # 49 tiles each
-    assert winograd.images_at_once(50, 12, 12) == 10 and winograd.images_at_once(10, 12, 12) == 10  # 9 each
-    assert winograd.images_at_once(4, 60, 60) == 1  # 225
-    assert winograd.images_at_once(29, 9, 9) == 29  # one alone has too few, and the batch has no other divisor
-
-
-@pytest.mark.parametrize("tiling", [winograd.TWO, winograd.FOUR], ids=["two", "four"])
-def test_winograds_matrices_convolve_exactly(tiling):
-    """On one line, in exact fractions: A' [(G g) * (B' d)] is the convolution of d with g."""
-    pixels, kernels, outputs = (np.array(matrix, object) for matrix in tiling)
-    kernels = np.vectorize(lambda value: Fraction(value).limit_denominator(24))(kernels)
-    d = [Fraction(value) for value in (3, -1, 4, 1, -5, 9)][: tiling.pixels_a_side]
-    g = [Fraction(value) for value in (2, -7, 1)]
-    found = outputs.dot((kernels.dot(g)) * (pixels.dot(d)))
-    expected = [sum(d[i + j] * g[j] for j in range(3)) for i in range(tiling.outputs_a_side)]
-    assert list(found) == expected
 
 
 @pytest.mark.parametrize("side", [6, 7])

@@ -122,8 +122,8 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
 # %% [markdown]
 # ## Check it
 #
-# The kit runs the strategy on simulated clients and checks common mistakes: equal cohorts with and without `jit`, `scan` and
-# `vmap`; ties; relabeled clients; K = 1 and K = N; unavailable clients.
+# The kit runs the strategy on simulated clients and checks common mistakes: equal cohorts for equal keys; ties; relabeled
+# clients; K = 1 and K = N; unavailable clients.
 
 # %%
 from fedjax_sel.testing import examine

@@ -31,6 +31,7 @@ from fedjax_sel.strategies.contract import (
 )
 from fedjax_sel.testing import bench
 from fedjax_sel.testing.bench import World
+from tests.strategies import requested_bill
 
 LOSS = Request("loss", ALL, always())
 
@@ -232,28 +233,28 @@ BROKEN = {
     "index-order ties, hidden": (
         made(by_index_though_it_has_a_key, requests=(LOSS,)),
         "uniform",
-        r"in round 0 client \d+ is in (100|0)% of the cohorts instead of 25%",
+        r"in round 0, client \d+: in (100|0)% of the cohorts instead of 25%",
     ),
-    "wrong dtype": (made(floating_ids), "answer", r"`ids` of the selection is float32 \[3\] and must be int32 \[3\]"),
-    "wrong shape": (made(too_many), "answer", r"`ids` of the selection is int32 \[4\] and must be int32 \[3\]"),
-    "not a selection": (made(lambda *a: uniform(*a).ids), "traceable", "select"),
+    "wrong dtype": (made(floating_ids), "contract", r"`ids` of the selection is float32 \[3\] and must be int32 \[3\]"),
+    "wrong shape": (made(too_many), "contract", r"`ids` of the selection is int32 \[4\] and must be int32 \[3\]"),
+    "not a selection": (made(lambda *a: uniform(*a).ids), "contract", "select"),
     "repeated ids": (made(repeated), "cohort", "appears twice in the cohort with mask True; draw without replacement"),
     "ids out of range": (made(out_of_range), "cohort", "client ID 12 is outside 0 to 11"),
     "dtype of the state": (
         made(uniform, update=drifting),
-        "state",
+        "contract",
         r"state\['count'\] as float16 \[12\], but `init` returns float32",
     ),
-    "structure of the state": (made(uniform, update=growing), "state", "a state with another structure"),
+    "structure of the state": (made(uniform, update=growing), "contract", "a state with another structure"),
     "retraced every round": (
         made(uniform, init=lambda key, now: {**init(key, now), "t": Static(0)}, update=static_round),
-        "no retrace",
-        "`select` is traced 8 times in 8 rounds",
+        "contract",
+        "a state with another structure",
     ),
-    "undeclared fact": (made(highest_loss), "traceable", "'mine' reads the fact 'loss' without buying it: add Request"),
+    "undeclared fact": (made(highest_loss), "contract", "'mine' reads the fact 'loss' without buying it: add Request"),
     "undeclared metrics": (
         made(uniform, update=lambda s, now, sel, out: {**s, "count": s["count"] + out.metrics.after.loss}),
-        "traceable",
+        "contract",
         "reads the fact 'server_metrics' without buying it",
     ),
     "unread fact": (made(uniform, requests=(LOSS,)), "facts read", "buys 'loss' from 'all' and never reads it"),
@@ -293,36 +294,36 @@ BROKEN = {
     ),
     "NaN of an update": (
         made(uniform, update=mean_update),
-        "nan: diverging",
+        "no NaN",
         "mask the updates of clients with outcome.finite",
     ),
     "NaN of equal losses": (
         made(uniform, requests=(LOSS,), observe=divides_by_the_spread),
-        "nan: alike",
+        "no NaN",
         "NaN after round 0; look for a division by a spread",
     ),
     "prefers an index": (made(favors_the_first), "equivariant", r"do not use a client's index"),
-    "prefers neighbors": (made(neighbors), "uniform pairs", "are selected together"),
-    "concrete values": (made(concrete, requests=(LOSS,)), "traceable", "needs the value of a traced array"),
-    "unknown kind": (made(uniform, requests=(Request("weather", ALL, always()),)), "requests", "requests 'weather'"),
+    "prefers neighbors": (made(neighbors), "uniform", r"clients \d+ and \d+ together: in"),
+    "concrete values": (made(concrete, requests=(LOSS,)), "contract", "needs the value of a traced array"),
+    "unknown kind": (made(uniform, requests=(Request("weather", ALL, always()),)), "contract", "requests 'weather'"),
     "no cohort at the start": (
         made(uniform, requests=(Request("loss", SELECTED, at_start()),)),
-        "requests",
+        "contract",
         "before the first round",
     ),
     "nobody names candidates": (
         made(highest_loss, requests=(Request("loss", CANDIDATES, always()),)),
-        "requests",
+        "contract",
         "no `candidates` function",
     ),
     "candidates whom nobody asks": (
         made(uniform, candidates=lambda *a: jnp.arange(4)),
-        "requests",
+        "contract",
         "no request to CANDIDATES",
     ),
     "never due": (
         made(uniform, requests=(Request("loss", ALL, rounds(5, 2)),)),
-        "requests",
+        "contract",
         "which contains no rounds",
     ),
 }
@@ -378,6 +379,7 @@ def subsets(number):
 def test_what_the_server_computes_of_subsets_is_bought_and_read():
     strategy = made(highest_count, requests=subsets(4), update=shapley)
     testing.check_strategy(strategy, skip=["K = 1, N - 1, N"])  # the number of subsets is that of K = 3
+    requested_bill.check(strategy)
     unread = testing.examine(made(uniform, requests=subsets(4), update=count), run=False)
     assert "buys 'subset_loss' from 'server' and never reads it" in unread.findings["facts read"].why
 
@@ -410,17 +412,7 @@ def test_what_is_sound_passes(strategy):
 def test_every_check_fails_for_some_strategy_or_is_tried_here():
     """A check that nothing can fail is no check."""
     failed = {check for _, check, _ in BROKEN.values()}
-    elsewhere = {
-        "weights declared",
-        "ledger",
-        "K = 1, N - 1, N",
-        "keys matter",
-        "rounds matter",
-        "eager",
-        "scan and vmap",
-    }
-    rare = {"nan: ordinary", "nan: twins", "nan: extreme", "nan: few available"}  # the check of two other worlds
-    assert failed | elsewhere | rare == {check.name for check in testing.CHECKS}
+    assert failed | {"K = 1, N - 1, N", "real run"} == {check.name for check in testing.CHECKS}
 
 
 def test_drawing_with_replacement_asks_for_weights():
@@ -429,30 +421,41 @@ def test_drawing_with_replacement_asks_for_weights():
     def weightless(*arguments):
         return md.select(*arguments)._replace(weights=None)
 
-    report = testing.examine(md._replace(select=weightless), run=False, skip=all_but("weights declared"))
-    assert report.failed == ("weights declared",)
+    report = testing.examine(md._replace(select=weightless), run=False, skip=all_but("contract"))
+    assert "returns no weights" in report.findings["contract"].why
 
 
 @pytest.mark.slow
 def test_a_bill_that_the_requests_do_not_imply_is_found(monkeypatch):
-    monkeypatch.setattr(testing, "_length", lambda request, log: 2)
-    report = testing.examine(made(highest_loss, requests=(LOSS,)), skip=all_but("ledger"))
-    assert report.failed == ("ledger",)
-    assert "models_down=12, models_up=3, floats_up=12)" in report.findings["ledger"].why
-    assert "models_down=12, models_up=3, floats_up=24)" in report.findings["ledger"].why
+    strategy = made(highest_loss, requests=(LOSS,))
+    requested_bill.check(strategy)
+    monkeypatch.setattr(requested_bill, "length", lambda request, log: 2)
+    with pytest.raises(AssertionError):
+        requested_bill.check(strategy)
+
+
+@pytest.mark.slow
+def test_a_strategy_that_breaks_in_a_real_run_is_found():
+    def breaks(state, now, selection, outcome):
+        if now.env.num_params > 100:  # more than the kit's model has
+            raise IndexError("pop from empty list")
+        return state
+
+    report = testing.examine(made(uniform, update=breaks), skip=all_but("real run"))
+    assert report.failed == ("real run",) and "pop from empty list" in report.findings["real run"].why
 
 
 @pytest.mark.slow
 def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
-    def refuses(key, env):
-        if env.num_selected == 1:
+    def refuses(key, now):
+        if now.env.num_selected == 1:
             raise UserError("mine: needs --num-selected 2 or more")
-        return init(key, env)
+        return init(key, now)
 
-    def breaks(key, env):
-        if env.num_selected == 1:
+    def breaks(key, now):
+        if now.env.num_selected == 1:
             raise IndexError("pop from empty list")
-        return init(key, env)
+        return init(key, now)
 
     name = "K = 1, N - 1, N"
     report = testing.examine(made(uniform, init=refuses), run=False, skip=all_but(name))
@@ -464,42 +467,13 @@ def test_a_strategy_that_breaks_at_k_1_fails_and_one_that_refuses_it_does_not():
     assert report.failed == (name,) and "with K = 1 of N = 12 it raises IndexError" in report.findings[name].why
 
 
-@pytest.mark.slow
-def test_eager_and_compiled_cohorts_are_compared(monkeypatch):
-    real = bench.one_round
-
-    def other_when_eager(strategy, carry, round, key, world):
-        return real(
-            strategy, carry, round, key if isinstance(round, jax.core.Tracer) else jax.random.fold_in(key, 7), world
-        )
-
-    monkeypatch.setattr(bench, "one_round", other_when_eager)
-    assert testing.examine(made(uniform), run=False, skip=all_but("eager")).failed == ("eager",)
-
-
 def test_batched_and_single_cohorts_are_compared(monkeypatch):
     real = bench.play_rounds
-    monkeypatch.setattr(bench, "play_rounds", lambda s, n, c, key, w: real(s, n, c, jax.random.fold_in(key, 7), w))
-    report = testing.examine(made(uniform), run=False, skip=all_but("scan and vmap"))
-    assert report.failed == ("scan and vmap",)
-
-
-def test_a_strategy_that_forgets_its_rounds_is_found():
-    def first_cohort(key, state, now):
-        return uniform(state["key"], state, now)
-
-    def uses_its_key_in_vain(key, state, now):
-        selection = first_cohort(key, state, now)
-        return selection._replace(ids=jax.random.permutation(key, selection.ids))
-
-    report = testing.examine(
-        made(uses_its_key_in_vain, init=with_a_key_in_the_state), run=False, skip=all_but("rounds matter")
+    monkeypatch.setattr(
+        bench, "play_rounds", lambda *given: real(*given[:4], jax.random.fold_in(given[4], 7), given[5])
     )
-    assert "rounds matter" in report.failed
-    report = testing.examine(
-        made(by_index_though_it_has_a_key, requests=(LOSS,)), run=False, skip=all_but("keys matter")
-    )
-    assert "keys matter" in report.failed
+    report = testing.examine(made(uniform), run=False, skip=all_but("same key"))
+    assert report.failed == ("same key",) and "scan and vmap" in report.findings["same key"].why
 
 
 @pytest.mark.parametrize(
@@ -517,8 +491,8 @@ def test_what_is_no_factory_is_said_to_be_none(factory, sentence):
 
 @pytest.mark.slow
 def test_skipping_and_unknown_names():
-    report = testing.examine(made(neighbors), run=False, skip=["uniform pairs", "equivariant"])
-    assert not report.failed and report.findings["uniform pairs"][:2] == ("skipped", "by request")
+    report = testing.examine(made(neighbors), run=False, skip=["uniform", "equivariant"])
+    assert not report.failed and report.findings["uniform"][:2] == ("skipped", "by request")
     with pytest.raises(ValueError, match="no check is named 'uniformity'"):
         testing.examine(made(uniform), skip=["uniformity"])
     for wrong in ({"games": 2}, {"rounds": 0}, {"num_selected": 0}, {"num_selected": 12}, {"num_clients": 1}):
@@ -596,7 +570,7 @@ def test_worlds_are_what_their_names_say():
     ],
 )
 def test_times_due(when, expected):
-    assert [testing.times_due(when, round) for round in range(6)] == expected
+    assert [requested_bill.times_due(when, round) for round in range(6)] == expected
 
 
 @pytest.mark.slow
@@ -631,6 +605,6 @@ def test_the_bill_of_a_strategy_that_buys_everything():
         return sampling.uniform_without_replacement(key, state["count"].shape[0], 5, now.available)
 
     strategy = made(uniform, requests=requests, update=update, candidates=candidates)
-    report = testing.examine(strategy, skip=all_but("ledger", "facts read"))
+    report = testing.examine(strategy, skip=all_but("real run", "facts read"))
     assert not report.failed, str(report)
-    assert report.findings["ledger"].status == "passed"
+    requested_bill.check(strategy)

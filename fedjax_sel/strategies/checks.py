@@ -188,34 +188,17 @@ def traced(
     """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
     places = num_places(strategy, num_clients, num_selected)
     key = jax.eval_shape(lambda: jax_settings.key(0))
-    now = now_shapes(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
-    with explained("init"):
-        state = protocol.state_shapes(strategy, key, now)
-    answer = trace("select", (strategy.select, (key, state, now)))
-    selection(answer, places, strategy.max_selected is not None)
-    outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
-    return hooks(strategy, key, state, now, answer, outcome)
-
-
-def now_shapes(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> Now:
-    """Return the shapes of a hook's `now`, in a run of the given size with a small model."""
     sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
     counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
     env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
     info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
     available: Any = None if everyone_available else _shape((num_clients,), jnp.bool_)
-    return Now(env, info, _shape((), jnp.int32), available)
-
-
-def hooks(strategy: Strategy, key: Any, state: Any, now: Now, answer: Any, outcome: Any) -> dict[str, Hook]:
-    """Return name -> hook with its argument shapes, in the order of a round, from the shapes of their arguments."""
+    now = Now(env, info, _shape((), jnp.int32), available)
+    with explained("init"):
+        state = protocol.state_shapes(strategy, key, now)
+    answer = trace("select", (strategy.select, (key, state, now)))
+    selection(answer, places, strategy.max_selected is not None)
+    outcome = protocol.outcome_shapes(strategy, places, MODEL, has_clock)
     table: dict[str, Hook] = {
         "init": (strategy.init, (key, now)),
         "observe": (strategy.observe, (state, now)),

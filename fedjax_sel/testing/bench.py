@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel.core import jax_settings, parsing
+from fedjax_sel.core import jax_settings
 from fedjax_sel.strategies import checks, contract, protocol
 from fedjax_sel.strategies.checks import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.contract import (
@@ -20,7 +19,6 @@ from fedjax_sel.strategies.contract import (
     Information,
     Now,
     Outcome,
-    Selection,
     ServerMetrics,
     Strategy,
     keep_state,
@@ -200,12 +198,6 @@ class World(NamedTuple):
         updates = jax.tree.map(spoil, self.updates)
         return self._replace(updates=updates, losses_after=after, finite=~broken, missing=missing)
 
-    def opposed(self) -> "World":
-        """Return copies of a client, with updates v, 0 and -v in turn: an update can be zero, or equal the mean."""
-        world, sign = self.alike(), np.float32(np.arange(self.missing.shape[1]) % 3 - 1)
-        updates = jax.tree.map(lambda v: v * sign.reshape(-1, *[1] * (v.ndim - 2)), world.updates)
-        return world._replace(updates=updates)
-
     def sparse(self, num_selected: int) -> "World":
         """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1.
 
@@ -232,7 +224,7 @@ class Options(NamedTuple):
     rounds: int = 8  # T
     games: int = 256  # games of a world with frequency checks
     seed: int = 0
-    run: bool = True  # whether to check the ledger of a real run
+    run: bool = True  # whether to check a real run
 
 
 class Carry(NamedTuple):
@@ -360,8 +352,6 @@ def _answered(info: Information, request: Request, world: World, round: jax.Arra
     return protocol.enter_answers(info, request.kind, jnp.asarray(world.facts[request.kind])[round], answers, age)
 
 
-UNCHECKED = "not checked: "
-SEPARATE = 3  # games that are also played one by one
 FEW = 16  # games of a world without frequency checks
 
 
@@ -385,38 +375,19 @@ class Bench:
         return checks.num_places(self.strategy, self.options.num_clients, self.options.num_selected)
 
     @functools.cached_property
-    def key(self) -> Any:
-        """The shape of a key."""
-        return jax.eval_shape(lambda: jax_settings.key(0))
-
-    @functools.cached_property
-    def start(self) -> Start:
-        """The shapes of the arguments of `init`."""
-        return jax.eval_shape(lambda key: start_of(self.strategy, self.options, key, self.world), self.key)
-
-    @functools.cached_property
-    def state(self) -> Any:
-        """The shapes of the initial state."""
-        with checks.explained("init"):
-            return protocol.state_shapes(self.strategy, *self.start)
-
     def hooks(self) -> dict[str, checks.Hook]:
-        """Return every hook of the strategy with the shapes of its arguments."""
-        k = self.num_places
-        shape: Any = jax.ShapeDtypeStruct
-        weights = None if self.selection.weights is None else shape((k,), jnp.float32)
-        answer = Selection(shape((k,), jnp.int32), weights, shape((k,), bool))
-        outcome = protocol.outcome_shapes(self.strategy, k, MODEL, "seconds" in self.world.facts)
-        return checks.hooks(self.strategy, self.key, self.state, self.start.now, answer, outcome)
+        """Every hook of the strategy with the shapes of its arguments."""
+        sizes = (self.options.num_clients, self.options.num_selected, self.options.rounds)
+        return checks.traced(self.strategy, *sizes, everyone_available=True, has_clock=self.strategy.needs_clock)
+
+    @property
+    def selection(self) -> Any:
+        """The shapes of the result of `select`."""
+        return self.hooks["update"][1][2]
 
     def own_hooks(self) -> dict[str, checks.Hook]:
         """Return the hooks that the strategy defines."""
-        return {name: hook for name, hook in self.hooks().items() if hook[0] not in (keep_state, no_state)}
-
-    @functools.cached_property
-    def selection(self) -> Any:
-        """The shapes of the result of `select`."""
-        return jax.eval_shape(self.strategy.select, self.key, self.state, self.start.now)
+        return {name: hook for name, hook in self.hooks.items() if hook[0] not in (keep_state, no_state)}
 
     @functools.cached_property
     def games(self) -> dict[str, Record]:
@@ -429,7 +400,6 @@ class Bench:
             "twins": (world.twins(), FEW),
             "extreme": (world.extreme(), FEW),
             "diverging": (world.diverging(), FEW),
-            "opposed": (world.opposed(), FEW),
         }
         return self._play(table, self.options, self.options.rounds)
 
@@ -468,73 +438,29 @@ class Bench:
         parts = (index == position for position in range(len(table)))
         return {name: jax.tree.map(lambda leaf, part=part: leaf[part], records) for name, part in zip(table, parts)}
 
-    @functools.cached_property
-    def loop(self) -> "Loop":
-        """The first ordinary games without vmap and scan: one compiled round, called from Python."""
-        try:
-            with jax.debug_key_reuse(True):
-                return self._loop("")
-        except jax.errors.KeyReuseError as error:
-            remark = parsing.first_line(error)
-        except Exception as error:  # JAX's key checker does not support every operation
-            remark = f"{UNCHECKED}{type(error).__name__}"
-        return self._loop(remark)
+    def play_alone(self, check_keys: bool = False) -> np.ndarray:
+        """Play the first ordinary game round by round, without vmap and scan, and return its cohorts, [T, K].
 
-    def _loop(self, key_reuse: str) -> "Loop":
-        traces: Counter[str] = Counter()
-        hooks = {name: getattr(self.strategy, name) for name in ("select", "observe", "update")}
-        strategy = self.strategy._replace(**{name: _counted(traces, name, hook) for name, hook in hooks.items()})
-        world = jax.tree.map(jnp.asarray, self.world)
-        start = jax.jit(lambda key, world: start_of(strategy, self.options, key, world))
-        step = jax.jit(lambda carry, round, key, world: one_round(strategy, self.options, carry, round, key, world))
-
-        def play(key: jax.Array) -> tuple[list[Carry], list[Record]]:
+        With `check_keys`, JAX raises a KeyReuseError if a key is consumed twice.
+        """
+        world, key = jax.tree.map(jnp.asarray, self.world), self._keys[0]
+        with jax.debug_key_reuse(check_keys):
+            start, step = self._compiled
             batch = jax.tree.map(lambda leaf: leaf[None], start(key, world))
-            carry = jax.tree.map(lambda leaf: leaf[0], initial_carry(strategy, batch))
-            carries, records = [], []
+            carry = jax.tree.map(lambda leaf: leaf[0], initial_carry(self.strategy, batch))
+            cohorts = []
             for round in range(self.options.rounds):
-                carries.append(carry)
                 carry, record = step(carry, jnp.int32(round), jax.random.fold_in(key, 1), world)
-                records.append(record)
-            return carries, records
+                cohorts.append(np.asarray(record.ids))
+        return np.stack(cohorts)
 
-        first, *others = (play(key) for key in self._keys[:SEPARATE])
-        return Loop(step, *first, [records for _, records in others], traces, key_reuse)
-
-    def repeat(self) -> list[Record]:
-        """Play the first ordinary game again with the same compiled round."""
-        key, world = jax.random.fold_in(self._keys[0], 1), jax.tree.map(jnp.asarray, self.world)
-        loop = self.loop
-        with jax.debug_key_reuse(not loop.key_reuse):  # another setting would recompile the round
-            rounds = range(self.options.rounds)
-            return [loop.step(loop.carries[round], jnp.int32(round), key, world)[1] for round in rounds]
-
-    def eager_round(self, round: int) -> Record:
-        """Play a round of the first ordinary game without compilation."""
-        carry, key = self.loop.carries[round], jax.random.fold_in(self._keys[0], 1)
-        with jax.disable_jit():
-            return one_round(self.strategy, self.options, carry, jnp.int32(round), key, self.world)[1]
+    @functools.cached_property
+    def _compiled(self) -> tuple[Callable[..., Start], Callable[..., tuple[Carry, Record]]]:
+        """The start of a game and one round."""
+        start = functools.partial(start_of, self.strategy, self.options)
+        return jax.jit(start), jax.jit(functools.partial(one_round, self.strategy, self.options))
 
     @functools.cached_property
     def _keys(self) -> jax.Array:
         """The keys of `games`."""
-        return jax.random.split(jax_settings.key(self.options.seed), 3 * self.options.games + 4 * FEW)
-
-
-class Loop(NamedTuple):
-    """Games played round by round."""
-
-    step: Callable[..., Any]  # the compiled round
-    carries: list[Carry]  # carries before each round of the first game
-    records: list[Record]
-    others: list[list[Record]]  # records of the other games
-    traces: Counter[str]  # number of traces per hook
-    key_reuse: str  # message of JAX's key checker; empty if it found no reuse
-
-
-def _counted(traces: Counter[str], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
-    def call(*arguments: Any) -> Any:
-        traces[name] += 1
-        return hook(*arguments)
-
-    return call
+        return jax.random.split(jax_settings.key(self.options.seed), 3 * self.options.games + 3 * FEW)

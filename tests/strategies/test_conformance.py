@@ -3,6 +3,7 @@
 import pytest
 
 from fedjax_sel import strategies, testing
+from tests.strategies import requested_bill
 
 # So short that a game of eight rounds reaches every phase. Adam's first steps are as long as its rate however small a
 # gradient is, so that a gradient's rounding moves a fit: by too little here to decide between two clients.
@@ -61,14 +62,15 @@ ONE_OF_EACH_KIND = ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
     [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [pytest.mark.slow]) for name in strategies.names()],
 )
 def test_conforms(name):
-    """All but the ledger of a real run, which tests/simulation/test_bills.py compares with a closed form."""
+    """All but the real run."""
     testing.check_strategy(lambda: strategies.make(name, **DEFAULT.get(name, {})), run=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", strategies.names())
 def test_conforms_as_it_is_made(name):
-    testing.check_strategy(lambda: strategies.make(name))
+    testing.check_strategy(lambda: strategies.make(name), run=False)
+    requested_bill.check(strategies.make(name))
 
 
 @pytest.mark.slow
@@ -78,7 +80,8 @@ def test_conforms_as_it_is_made(name):
     ids=lambda value: "-".join(map(str, value.values())) if isinstance(value, dict) else value,
 )
 def test_variants_conform(name, parameters):
-    testing.check_strategy(lambda: strategies.make(name, **parameters))
+    testing.check_strategy(lambda: strategies.make(name, **parameters), run=False)
+    requested_bill.check(strategies.make(name, **parameters))
 
 
 @pytest.mark.slow

@@ -21,6 +21,7 @@ from fedjax_sel.strategies.contract import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, SELECTED, SERVER, Request, always
 from fedjax_sel.testing import bench as driver
 from fedjax_sel.testing.bench import Bench, Carry, Options, World
+from tests.strategies import requested_bill
 
 N, K, T = 8, 2, 2
 COUNTS = facts.Counts(num_params=700, num_classes=4, profile_size=30)
@@ -71,23 +72,24 @@ def test_every_kind_has_words_and_a_price(kind, who):
 
 
 @pytest.mark.parametrize("kind", OF_CLIENTS)
-def test_prices_are_those_of_the_kits_own_account(kind):
-    counts = COUNTS._replace(num_classes=testing.CLASSES)
+def test_prices_are_those_of_the_second_account(kind):
+    counts = COUNTS._replace(num_classes=requested_bill.CLASSES)
     for options in ({}, {"probes": 3}) if "probes" in KINDS[kind].options else ({},):
-        assert facts.floats(ask(kind, **options), counts) == testing._length(ask(kind, **options), counts)
+        assert facts.floats(ask(kind, **options), counts) == requested_bill.length(ask(kind, **options), counts)
 
 
 @pytest.mark.parametrize("kind,who", PAIRS)
 def test_the_kit_plays_every_kind(kind, who):
     bench = Bench(buyer(ask(kind, who)), Options(N, K, T, run=False))
-    testing.requests(bench)
+    testing.contract(bench)
     world = jax.tree.map(jnp.asarray, bench.world)
-    before = Carry(bench.state, bench.start.now.info)
+    key, state, now = bench.hooks["select"][1]
+    before = Carry(state, now.info)
 
     def one_round(carry, key):
         return driver.one_round(bench.strategy, bench.options, carry, jnp.int32(0), key, world)[0]
 
-    after = jax.eval_shape(one_round, before, bench.key)
+    after = jax.eval_shape(one_round, before, key)
     assert jax.tree.structure(after) == jax.tree.structure(before)
     assert [leaf.shape for leaf in jax.tree.leaves(after)] == [leaf.shape for leaf in jax.tree.leaves(before)]
     assert set(world.facts) == ({kind} if KINDS[kind].has_table else set())

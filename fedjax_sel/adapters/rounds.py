@@ -258,26 +258,29 @@ class ReceivedReport(NamedTuple):
         return all(np.isfinite(array).all() for array in arrays)
 
 
+ATTEMPTS = 2  # largest number of queries per client and fact
+
+
 def choose(
-    selector: Selector, available: Iterable[Name] | None, ask: AskClients, attempts: int = 2
+    selector: Selector, available: Iterable[Name] | None, ask: AskClients
 ) -> tuple[tuple[Name, ...], np.ndarray | None]:
     """Open a round: query the facts that are due, record the answers, and select the cohort and its weights.
 
-    Silent clients are queried again, up to `attempts` times, while fewer than K clients have answered. An invalid
+    Silent clients are queried again, up to ATTEMPTS times, while fewer than K clients have answered. An invalid
     answer is logged and counts as missing.
     """
     reachable = None if available is None else tuple(available)
     while asks := selector.asks(reachable):
         for due in asks:
-            names, values = _answers(due, ask, selector.num_selected, attempts)
+            names, values = _answers(due, ask, selector.num_selected)
             selector.tell(due.kind, names, values)
     return selector.select()
 
 
-def _answers(due: Ask, ask: AskClients, wanted: int, attempts: int) -> tuple[tuple[Name, ...], np.ndarray]:
+def _answers(due: Ask, ask: AskClients, wanted: int) -> tuple[tuple[Name, ...], np.ndarray]:
     answers: dict[Name, Any] = {}
     wanted = min(wanted, len(due.clients))
-    for attempt in range(attempts):
+    for attempt in range(ATTEMPTS):
         left = tuple(name for name in due.clients if name not in answers)
         if not left or (attempt and len(answers) >= wanted):
             break

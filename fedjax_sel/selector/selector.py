@@ -1,13 +1,11 @@
 """The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
 
-import functools
 import io
 import json
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,25 +48,11 @@ def _plain(leaf: Any) -> np.ndarray:
     return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
-_Call = TypeVar("_Call", bound=Callable[..., Any])
-
-
-def _one_at_a_time(call: _Call) -> _Call:
-    """Serialize calls from several threads."""
-
-    @functools.wraps(call)
-    def locked(self: "Selector", *args: Any, **kwargs: Any) -> Any:
-        with self._lock:
-            return call(self, *args, **kwargs)
-
-    return locked  # pyright: ignore[reportReturnType]
-
-
 class Selector:
     """A selection strategy for your own server loop.
 
-    Invalid input raises `UserError` with a one-line message and leaves the Selector unchanged. The methods are
-    thread-safe.
+    Invalid input raises `UserError` with a one-line message and leaves the Selector unchanged. Call it from
+    one thread at a time.
     """
 
     def __init__(
@@ -134,7 +118,6 @@ class Selector:
         silent = np.zeros((num_clients,), bool)
         now = Standing("start", 0, state, info, Account((), silent), None, silent)
         self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
-        self._lock = threading.Lock()
 
     @property
     def round(self) -> int:
@@ -156,7 +139,6 @@ class Selector:
         """Names of the arguments that `update` requires besides `reported`."""
         return required_arguments(self._reads)
 
-    @_one_at_a_time
     def asks(self, available: Iterable[Name] | None = None) -> tuple[Ask, ...]:
         """Return the facts that are due now; () if the server can select the cohort or close the round.
 
@@ -185,7 +167,6 @@ class Selector:
         self._now = now
         return self._due(now)
 
-    @_one_at_a_time
     def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
         """Return the cohort of each probe if a `loss_change` is due, else ().
 
@@ -203,7 +184,6 @@ class Selector:
             drawn.append(self._clients.named(ids if available is None else ids[available[ids]]))
         return tuple(drawn)
 
-    @_one_at_a_time
     def tell(self, kind: str, ids: Iterable[Name], values: Any) -> None:
         """Record the clients' answers to one `Ask`. Call it once per `Ask`.
 
@@ -222,7 +202,6 @@ class Selector:
             after = self._started(after)
         self._now = after
 
-    @_one_at_a_time
     def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
         """Select the cohort of the round.
 
@@ -278,7 +257,6 @@ class Selector:
         names = self._clients.named(answer.ids[answer.mask])
         return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
 
-    @_one_at_a_time
     def update(
         self,
         reported: Iterable[Name] | None = None,
@@ -363,7 +341,6 @@ class Selector:
                 f"save: {path} cannot be written ({error.strerror or error}); choose another path"
             ) from error
 
-    @_one_at_a_time
     def load(self, path: str | os.PathLike) -> None:
         """Resume from a file that a Selector with the same arguments saved; else raise UserError."""
         path, own = Path(path), self._terms.identity()

@@ -443,15 +443,6 @@ def test_a_second_server_does_not_write_into_the_folder(tmp_path):
     assert first_one.cohorts == wanted.cohorts[4:] and first_one.selector.bill() == wanted.selector.bill()
 
 
-def test_who_cannot_be_reached_is_not_asked():
-    def reachable(round, names):
-        return [name for name in names if (int(name) + round) % 3]
-
-    strategy, _, _ = run("pow_d[num_candidates=5]", reachable=reachable)
-    for round, cohort in enumerate(strategy.cohorts):
-        assert cohort and all((int(name) + round) % 3 for name in cohort)
-
-
 @pytest.mark.parametrize(
     "change,words",
     [

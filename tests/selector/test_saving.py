@@ -1,15 +1,12 @@
 """A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
 
 import concurrent.futures
-import threading
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, always
 
 N, K, T = 6, 2, 4
 CALLS = 3  # of `one_call` in a round of power-of-choice
@@ -124,28 +121,3 @@ def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
     (ask,) = selector.asks()  # all clients now
     selector.tell("loss", ask.clients, np.ones(4))
     assert len(selector.select()[0]) == K
-
-
-@pytest.mark.slow
-def test_two_threads_lose_no_answer():
-    """Two kinds are due at once; each thread tells one of them."""
-    requests = (Request("loss", ALL, always()), Request("label_histogram", ALL, always()))
-
-    def select(key, state, now):
-        return Selection(jnp.arange(K, dtype=jnp.int32), None, jnp.ones((K,), bool))
-
-    strategy = Strategy("both", select, requests)
-    for _ in range(20):
-        selector = fedjax_sel.Selector(strategy, N, K, T, sizes=[1] * N, num_classes=3)
-        selector.asks()
-        gate = threading.Barrier(2)
-
-        def tell(kind, values, selector=selector, gate=gate):
-            gate.wait()
-            selector.tell(kind, range(N), values)
-
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            told = [pool.submit(tell, "loss", np.ones(N)), pool.submit(tell, "label_histogram", np.ones((N, 3)))]
-            for one in told:
-                one.result()
-        assert selector.asks() == ()

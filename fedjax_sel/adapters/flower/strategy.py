@@ -218,10 +218,8 @@ class SelectorStrategy(Strategy):
         trained: Collection[str] | None = None,
         output_layer: tuple[str, str | None] | None = None,
         server_evaluation: Callable[[ArrayRecord], Mapping[str, float]] | None = None,
-        reachable: Callable[[int, tuple[str, ...]], Iterable[str]] | None = None,
         answer_seconds: float = 600.0,
         wait_seconds: float = 600.0,
-        attempts: int = 2,
         folder: str | Path | None = None,
         has_clock: bool = False,
     ):
@@ -243,11 +241,8 @@ class SelectorStrategy(Strategy):
                 updates.
             server_evaluation: function from the model to `accuracy`, `loss` and `correct` on the server's data;
                 required by strategies that read it, such as gpfl.
-            reachable: function from the round (from 0) and the names of the online clients to the eligible names;
-                None: all online clients.
             answer_seconds: timeout of a query, in seconds.
             wait_seconds: maximum time to wait for enough clients, in seconds.
-            attempts: maximum number of queries per client and fact, if too few clients answer.
             folder: folder for the federation's state, from which a restarted server resumes; None: not saved.
             has_clock: whether the strategy receives measured durations; required if it requests the fact `seconds`.
 
@@ -262,8 +257,8 @@ class SelectorStrategy(Strategy):
         self._size = (num_clients, num_selected, num_rounds)
         self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed, "has_clock": has_clock}
         self._output_layer = output_layer
-        self._trained, self._evaluate, self._eligible = trained, server_evaluation, reachable
-        self._answer_seconds, self._wait_seconds, self._attempts = answer_seconds, wait_seconds, attempts
+        self._trained, self._evaluate = trained, server_evaluation
+        self._answer_seconds, self._wait_seconds = answer_seconds, wait_seconds
         self._folder = None if folder is None else Path(folder)
         self._nodes: Nodes | None = None
         self._weights: Arrays = {}  # the round's initial model
@@ -343,16 +338,11 @@ class SelectorStrategy(Strategy):
         if "metrics" in selector.reads and self._evaluation is None:
             self._evaluation = self._server_metrics(arrays)
         assert self._nodes is not None
-        select_eligible = self._eligible or (lambda _, names: names)
-
-        def eligible(online: Mapping[str, int]) -> list[str]:
-            return in_order(set(select_eligible(selector.round, tuple(in_order(online)))) & set(online))
-
-        online = self._nodes.wait(grid, lambda online: len(eligible(online)) >= wanted, self._wait_seconds, str(wanted))
+        online = self._nodes.wait(grid, lambda online: len(online) >= wanted, self._wait_seconds, str(wanted))
         clients = Exchange(grid, self._nodes, online, selector.round, self._answer_seconds)
         inner_content = partial(self._inner_content, grid, arrays, config)
         ask = partial(self._ask, clients, arrays, inner_content)
-        cohort, weights = rounds.choose(selector, eligible(online), ask, self._attempts)
+        cohort, weights = rounds.choose(selector, in_order(online), ask)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
         self._on_average |= bool(self._shares) and abs(sum(self._shares.values()) - 1) > 1e-5  # plug-ins

@@ -84,6 +84,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "train": Command("run", "train a model with one selection strategy, all seeds at once", "train"),
     "compare": Command("run", "run several strategies under equal conditions, with a verdict", "compare"),
+    "tune": Command("run", "search good settings of a strategy, without the test data", "tune"),
     "list": Command("look", "list strategies, data sets, presets and more, or describe one name", "listing"),
     "data": Command("look", "show each client's examples and labels under a partition", "data"),
     "report": Command("look", "compare existing runs in a table, a plot or an HTML page", "report"),

@@ -66,7 +66,7 @@ def run_case(preset: str, seeds: int, settings: dict[str, Any], seconds: float) 
         config = config.replace(rounds=100_000, out=f"{folder}/run")
         fresh = watch(config, seconds)
         newest = checkpoint.list_all(Path(folder) / "run" / "checkpoints")[0]
-        size = newest.stat().st_size
+        size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
         again = watch(config, 0.0)
     wall = fresh.ends[-1] - fresh.ends[0]
     return {

@@ -267,22 +267,23 @@ def test_cohorts_and_weights_are_compared_as_long_as_cohorts_are_equal(accelerat
 
 
 def test_runs_that_leave_other_bits_are_told_apart(accelerator, tmp_path):
-    def leave(out, accuracy, value):
-        (out / "checkpoints").mkdir(parents=True)
-        np.savez(out / "checkpoints" / "round-00000004.npz", **{"manifest": "", "params/w": value})
+    def leave(out, accuracy, digest):
+        place = out / "checkpoints" / "round-00000004"
+        place.mkdir(parents=True)
+        (place / "manifest.json").write_text(json.dumps({"rounds": 4, "arrays": {"params/w": digest}}))
         (out / "metrics.csv").write_text(f"round,test_accuracy,elapsed_seconds\n1,{accuracy},{time.monotonic()}\n")
         (out / "cohorts.npy").write_bytes(b"cohorts")
 
     def launch(children):
         for name, child in children.items():
-            leave(Path(child.settings["out"]) if name != "resumed" else tmp_path / "unused", 0.5, values[name])
+            leave(Path(child.settings["out"]) if name != "resumed" else tmp_path / "unused", 0.5, digests[name])
             yield name, {"done": True}
 
     resume = accelerator("resume")
-    values = {"whole": 1.0, "killed": 1.0, "resumed": 1.0}
+    digests = {"whole": "a", "killed": "a", "resumed": "a"}
     (same,) = resume.judge(launch, "afl, mlp", True, True)
     assert same == {"rounds": 4, "killed_after_rounds": 4, "equal": True, "differ": []}
-    values["killed"] = 2.0
+    digests["killed"] = "b"
     (tmp_path / "unused").rename(tmp_path / "before")
     (other,) = resume.judge(launch, "afl, mlp", True, False)
     assert not other["equal"] and other["differ"] == ["state params/w"]

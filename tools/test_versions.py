@@ -46,7 +46,7 @@ MAIN_JOBS = {
 }
 SECONDS = 600  # limit of each main job, for a compiler that does not end
 
-SHOWN = ("jax", "flax", "optax", "numpy")
+SHOWN = ("jax", "flax", "optax", "orbax-checkpoint", "numpy")
 
 # Variables that configure Python, JAX or the tests, or cache results of another environment.
 NOT_INHERITED = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-PACKAGES = r"jax|jaxlib|jax[-_].*|libtpu|flax|optax|numpy|nvidia-(cudnn|cublas|cuda-nvcc).*"
+PACKAGES = r"jax|jaxlib|jax[-_].*|libtpu|flax|optax|numpy|orbax-checkpoint|nvidia-(cudnn|cublas|cuda-nvcc).*"
 
 
 def look(seconds: float) -> Iterator[dict[str, Any]]:

@@ -5,14 +5,13 @@ share no compiled programs, so each autotunes its operations itself. The first t
 """
 
 import csv
+import json
 import os
 import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from on_accelerator.children import Child
 from on_accelerator.day import Case, Launch, Part
@@ -83,11 +82,11 @@ def judge(launch: Launch, name: str, small: bool, shared: bool) -> Iterator[dict
 
 def rounds_saved(out: Path) -> int:
     """Return the newest checkpoint's number of rounds."""
-    return int(_newest(out).stem.removeprefix("round-"))
+    return json.loads(_manifest(out).read_text())["rounds"]
 
 
 def left_by(out: Path) -> dict[str, Any]:
-    """Return a run's reproducible outputs by name: metrics without times, cohorts, the bytes of the state's arrays.
+    """Return a run's reproducible outputs by name: metrics without times, cohorts, digests of the state's arrays.
 
     Args:
         out: a run's folder.
@@ -95,13 +94,14 @@ def left_by(out: Path) -> dict[str, Any]:
     with (out / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     columns = {name: [row[name] for row in rows] for name in rows[0] if not name.endswith("_seconds")}
-    with np.load(_newest(out), allow_pickle=False) as arrays:
-        state = {f"state {name}": arrays[name].tobytes() for name in arrays if name != "manifest"}
-    return columns | {"cohorts": (out / "cohorts.npy").read_bytes()} | state
+    arrays = json.loads(_manifest(out).read_text())["arrays"]
+    return (
+        columns | {"cohorts": (out / "cohorts.npy").read_bytes()} | {f"state {name}": arrays[name] for name in arrays}
+    )
 
 
-def _newest(out: Path) -> Path:
-    return max((out / "checkpoints").glob("round-*.npz"))
+def _manifest(out: Path) -> Path:
+    return max((out / "checkpoints").glob("round-*")) / "manifest.json"
 
 
 def run_once(seconds: float, name: str, small: bool, out: str, dies: bool) -> Iterator[dict[str, Any]]:

@@ -136,7 +136,7 @@ class _Version(argparse.Action):
         import platform
 
         versions = [f"Python {platform.python_version()}"]
-        for package in ("jax", "jaxlib", "flax", "optax", "numpy"):
+        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions.append(f"{package} {importlib.metadata.version(package)}")
         print(f"fedjax_sel {__version__} ({', '.join(versions)})")

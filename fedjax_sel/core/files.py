@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
@@ -30,14 +30,7 @@ def temporary(path: Path, own: str = "") -> Path:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write the content of a file atomically; see `writing`."""
-    with writing(path, sync) as file:
-        file.write(content)
-
-
-@contextlib.contextmanager
-def writing(path: Path, sync: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write it atomically, the target of a symbolic link; of several writers, the last one wins.
+    """Write a file atomically, the target of a symbolic link; of several concurrent writers, the last one wins.
 
     With `sync`, wait until the content is on disk (fsync). Raise OSError on failure.
     """
@@ -50,7 +43,7 @@ def writing(path: Path, sync: bool = False) -> Iterator[IO[bytes]]:
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:
-            yield file
+            file.write(content)
             if sync:
                 file.flush()
                 os.fsync(file.fileno())

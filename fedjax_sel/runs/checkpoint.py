@@ -1,16 +1,15 @@
-"""Checkpoints of a run's state, integrity checks of its files, and files of model weights.
-
-A checkpoint is one `.npz` file, which NumPy reads without fedjax_sel: the leaves of the state by their path in its
-pytree, and the manifest as JSON. The archive has a checksum of each of them.
-"""
+"""Checkpoints of a run's state, integrity checks of its files, and files of model weights."""
 
 import contextlib
+import errno
 import hashlib
 import io
+import logging
 import os
 import re
+import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,32 +25,43 @@ from fedjax_sel.models.core import Weights, names_of
 from fedjax_sel.runs import run_files
 from fedjax_sel.runs.run_files import CHECKPOINTS, PARAMS, RESULT, DamagedError, Manifest
 
-MANIFEST = "manifest"  # its name in a checkpoint; the names of leaves begin with a dot or a bracket
+MANIFEST, ARRAYS = "manifest.json", "arrays"
+_PREFIX = "round-"
+_ROOM_TO_SPARE = 2**17  # bytes, for the metadata of orbax and the manifest
 
 
 def list_all(folder: Path) -> list[Path]:
     """Return the checkpoints in a folder, newest first, without checking that they are intact."""
-    found = [path for path in folder.glob("round-*.npz") if rounds_of(path) is not None]
-    return sorted(found, key=lambda path: rounds_of(path) or 0, reverse=True)  # names may exceed eight digits
+    found = [path for path in folder.glob(f"{_PREFIX}*") if path.is_dir() and rounds_of(path) is not None]
+    return sorted(found, key=lambda path: (rounds_of(path), path.name), reverse=True)  # names may exceed eight digits
 
 
 def rounds_of(place: Path) -> int | None:
     """Return the number of completed rounds from a checkpoint's name; None for other names."""
-    match = re.fullmatch(r"round-(\d+)\.npz", place.name)
+    match = re.fullmatch(rf"{_PREFIX}(\d+)", place.name)
     return None if match is None else int(match[1])
 
 
 def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> Path:
-    """Write a checkpoint of a pytree in host memory atomically, keep the newest `keep`, and return its path.
+    """Write a checkpoint of a pytree in host memory atomically, keep the newest `keep`, and return its folder.
 
     Raises OSError if the disk is full or the folder is not writable.
     """
-    place = folder / f"round-{rounds:08d}.npz"
-    folder.mkdir(parents=True, exist_ok=True)
-    entries: dict[str, Any] = {MANIFEST: run_files.encode({**about, "rounds": rounds}), **_named(state)}
-    with files.writing(place, sync=True) as file:
-        np.savez(file, **entries)
-    sync(folder)
+    place = folder / f"{_PREFIX}{rounds:08d}"
+    temporary = files.temporary(place)
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        temporary.mkdir(parents=True)
+        arrays = _named(state)
+        # Checked up front, because each of orbax's threads reports a full disk with a different error.
+        if shutil.disk_usage(folder).free < sum(array.nbytes for array in arrays.values()) + _ROOM_TO_SPARE:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        _write_arrays(temporary / ARRAYS, arrays)
+        _write_manifest(temporary, {**about, "rounds": rounds}, arrays)
+        _commit(temporary, place)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     remove_oldest(folder, keep)
     return place
 
@@ -59,31 +69,27 @@ def save(folder: Path, rounds: int, about: Manifest, state: Any, keep: int) -> P
 def remove_oldest(folder: Path, keep: int) -> None:
     """Remove all but the newest `keep` checkpoints."""
     for old in list_all(folder)[keep:]:
-        with contextlib.suppress(OSError):
-            old.unlink()
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def read(place: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
-    """Verify a checkpoint, and return its manifest and its arrays by name.
+    """Verify every byte of a checkpoint, and return its manifest and its arrays by name.
 
-    Raises DamagedError if it is truncated, changed or unreadable.
+    Raises DamagedError if a file is missing, truncated, changed or unreadable.
     """
     try:
-        arrays = files.read_arrays(place)
-        return run_files.decode(str(arrays.pop(MANIFEST)), place.name), arrays
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedError(f"it cannot be read ({error})") from error
-
-
-def read_manifest(place: Path) -> Manifest:
-    """Return a checkpoint's manifest, without reading its arrays; DamagedError if it cannot be read."""
-    try:
-        with np.load(place, allow_pickle=False) as archive:
-            return run_files.decode(str(archive[MANIFEST]), place.name)
+        about = run_files.read(place / MANIFEST)
+        for name, digest in about["files"].items():
+            if not (place / name).is_file():
+                raise DamagedError(f"{name} is missing")
+            if files.digest(place / name) != digest:
+                raise DamagedError(f"{name} was changed")
+        return about, _read_arrays(place / ARRAYS, about["arrays"])
     except DamagedError:
         raise
-    except Exception as error:  # a damaged archive raises many types of errors
-        raise DamagedError(f"it cannot be read ({error})") from error
+    except Exception as error:  # readers raise many types of errors for a damaged file
+        message = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise DamagedError(f"it cannot be read ({message})") from error
 
 
 def set_aside(place: Path) -> None:
@@ -114,8 +120,6 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
         array: Any = arrays[name]
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             array = jax.random.wrap_key_data(array, impl=leaf.dtype._impl.name)
-        elif array.dtype.kind == "V":  # NumPy reads bfloat16 and the like as bytes
-            array = array.view(leaf.dtype)
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             given = f"{array.dtype}{array.shape} in the checkpoint"
             raise DamagedError(f"{name} is {given} and {leaf.dtype}{leaf.shape} in this run")
@@ -123,9 +127,61 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
     return jax.tree.unflatten(structure, filled)
 
 
+@contextlib.contextmanager
+def _orbax() -> Iterator[tuple[Any, Any]]:
+    """Yield orbax and an open checkpointer; errors are raised and not also logged."""
+    import orbax.checkpoint as ocp  # the import takes seconds
+
+    # With several hosts only the first one writes, so orbax must not wait for the others.
+    alone = ocp.options.MultiprocessingOptions(
+        primary_host=jax.process_index(),
+        active_processes={jax.process_index()} if jax.process_count() > 1 else None,
+        barrier_sync_key_prefix="fedjax_sel" if jax.process_count() > 1 else None,
+    )
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    log = logging.getLogger("absl")
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+            yield ocp, checkpointer
+    finally:
+        log.setLevel(level)
+
+
+def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    # orbax rejects empty arrays; the manifest has their shapes and dtypes.
+    stored = {f"{place:05d}": array for place, array in enumerate(arrays.values()) if array.size}
+    with _orbax() as (ocp, checkpointer):
+        checkpointer.save(path.absolute(), args=ocp.args.PyTreeSave(stored))
+
+
+def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
+    stored = [f"{place:05d}" for place, about in enumerate(described.values()) if 0 not in about["shape"]]
+    with _orbax() as (ocp, checkpointer):
+        as_numpy = {key: ocp.RestoreArgs(restore_type=np.ndarray) for key in stored}
+        found = checkpointer.restore(path.absolute(), args=ocp.args.PyTreeRestore(restore_args=as_numpy))
+    empty = {name: np.zeros(about["shape"], about["dtype"]) for name, about in described.items() if 0 in about["shape"]}
+    return {name: empty[name] if name in empty else found[f"{place:05d}"] for place, name in enumerate(described)}
+
+
 def digest_of_array(array: np.ndarray) -> str:
     """Return the SHA-256 of an array's values."""
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+
+
+def _write_manifest(folder: Path, about: Manifest, arrays: dict[str, np.ndarray]) -> None:
+    written = sorted(path for path in folder.rglob("*") if path.is_file())
+    digests = {path.relative_to(folder).as_posix(): files.digest(path) for path in written}
+    described = {name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()}
+    run_files.write(folder / MANIFEST, {**about, "arrays": described, "files": digests})
+
+
+def _commit(temporary: Path, place: Path) -> None:
+    for path in [*temporary.rglob("*"), temporary]:
+        sync(path)
+    temporary.rename(place)
+    sync(place.parent)
 
 
 def sync(path: Path) -> None:
@@ -149,7 +205,8 @@ class CutError(ValueError):
 
 def newest(path: Path) -> Manifest | None:
     """Return the newest manifest in a run's folder; None if there is no intact one."""
-    found = [about for about in (_sealed(path), _first(list_all(path / CHECKPOINTS))) if about is not None]
+    checkpoints = (place / MANIFEST for place in list_all(path / CHECKPOINTS))
+    found = [about for about in (_first([path / RESULT]), _first(checkpoints)) if about is not None]
     return max(found, key=lambda about: about["rounds"], default=None)
 
 
@@ -160,22 +217,15 @@ def is_sealed(path: Path, about: Manifest | None) -> bool:
     """
     if about is None:  # without a manifest, look for the weights, which are written just before result.json
         return (path / PARAMS).exists()
-    sealed = _sealed(path)
+    sealed = _first([path / RESULT])
     return sealed is not None and sealed["rounds"] == about["rounds"]
 
 
-def _sealed(path: Path) -> Manifest | None:
-    """Return the manifest in `result.json`; None if it is missing or damaged."""
-    with contextlib.suppress(DamagedError):
-        return run_files.read(path / RESULT)
-    return None
-
-
-def _first(checkpoints: Iterable[Path]) -> Manifest | None:
-    """Return the first intact manifest of checkpoints."""
-    for place in checkpoints:
+def _first(manifests: Iterable[Path]) -> Manifest | None:
+    """Return the first intact manifest."""
+    for file in manifests:
         with contextlib.suppress(DamagedError):
-            return read_manifest(place)
+            return run_files.read(file)
     return None
 
 

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import hashlib
 import math
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -99,20 +100,23 @@ class Writer:
         if state is not None and self._run.keep > 0:
             about = self._manifest(result)
             self._lock.check(self._out)
-            with self._writing("a checkpoint"):
+            with self._writing("a checkpoint", ValueError, RuntimeError):  # orbax raises each of them for a full disk
                 checkpoint.sync(self._metrics)
                 checkpoint.save(self._out / run_files.CHECKPOINTS, state.rounds, about, state.carry, self._run.keep)
         if not ends:
             self._seal(result)  # last, because it describes the other files
 
     @contextlib.contextmanager
-    def _writing(self, what: str) -> Iterator[None]:
+    def _writing(self, what: str, *kinds: type[Exception]) -> Iterator[None]:
         try:
             yield
-        except OSError as error:
+        except (OSError, *kinds) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            of_system = re.search(r"([^:]+) \[os_error_code", first)  # at the end of TensorStore's long message
+            reason = getattr(error, "strerror", None) or (of_system[1].strip() if of_system else first)
             raise UserError(
-                f"--out: cannot write {what} to {self._out} ({error.strerror or error}); free disk space or fix the "
-                "permissions: " + resume_advice(self._run, self._out, where="the last checkpoint")
+                f"--out: cannot write {what} to {self._out} ({reason}); free disk space or fix the permissions: "
+                + resume_advice(self._run, self._out, where="the last checkpoint")
             ) from error
 
 

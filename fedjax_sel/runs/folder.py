@@ -4,6 +4,7 @@ import contextlib
 import io
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from importlib import metadata
@@ -95,7 +96,7 @@ def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> N
 
 SECONDS_TO_LOSE = 60.0
 _ASIDE = ".aside-"
-PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 
 def default_path(config: Config) -> Path:
@@ -216,7 +217,9 @@ def is_aside(path: Path) -> bool:
 
 def remove_unfinished(path: Path) -> None:
     """Remove partial files of processes that died while writing; no process may be writing there."""
-    for file in [*path.glob(".*.tmp"), *(path / CHECKPOINTS).glob(".*.tmp")]:
+    for place in (path / CHECKPOINTS).glob(".*.tmp"):
+        shutil.rmtree(place, ignore_errors=True)
+    for file in path.glob(".*.tmp"):
         file.unlink(missing_ok=True)
 
 

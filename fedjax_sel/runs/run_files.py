@@ -310,13 +310,9 @@ class DamagedError(Exception):
 
 def write(path: Path, about: Manifest) -> None:
     """Write a manifest of plain values atomically."""
-    files.write(path, encode(about).encode(), sync=True)
-
-
-def encode(about: Manifest) -> str:
-    """Return a manifest of plain values as JSON, with its digest."""
     content = {**about, "format": FORMAT}
-    return json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
+    text = json.dumps({**content, "digest": _digest(content)}, indent=1) + "\n"
+    files.write(path, text.encode(), sync=True)
 
 
 def read(path: Path) -> Manifest:
@@ -325,21 +321,14 @@ def read(path: Path) -> Manifest:
     Raises DamagedError if the file is missing, changed or unreadable, or from another version of fedjax_sel.
     """
     try:
-        return decode(files.read_text(path), path.name)
-    except (OSError, ValueError) as error:
-        raise DamagedError(f"{path.name} cannot be read ({error})") from error
-
-
-def decode(text: str, name: str) -> Manifest:
-    """Return the entries of a manifest from its JSON; the name of its file begins the messages of a DamagedError."""
-    try:
-        content = json.loads(text)
+        content = files.read_json(path)
         if content.pop("digest") != _digest(content):
-            raise DamagedError(f"{name} was changed")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedError(f"{name} cannot be read ({type(error).__name__}: {error})") from error
+            raise DamagedError(f"{path.name} was changed")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+        raise DamagedError(f"{path.name} cannot be read ({message})") from error
     if content["format"] != FORMAT or not content.keys() >= ENTRIES:
-        raise DamagedError(f"{name} was written by another version of fedjax_sel; install that version to read it")
+        raise DamagedError(f"{path.name} was written by another version of fedjax_sel; install that version to read it")
     return content
 
 

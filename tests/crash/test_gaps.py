@@ -79,10 +79,10 @@ def gaps(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("gap", range(-15, -1))
 def test_a_run_that_was_killed_between_two_renames_is_completed(gaps, gap, tmp_path):
-    """The last renames: cohorts, the last checkpoint, weights, result.json, curves."""
+    """The last renames: cohorts, the last checkpoint and its manifest, weights, result.json, curves."""
     result, copies = gaps
-    assert [path.name.split("-", 1)[1] for path in copies[-5:]] == [
-        "cohorts.npy", "round-00000006.npz", "params.npz", "result.json", "curves.png",
+    assert [path.name.split("-", 1)[1] for path in copies[-6:]] == [
+        "cohorts.npy", "manifest.json", "round-00000006", "params.npz", "result.json", "curves.png",
     ]  # fmt: skip
     if -gap > len(copies):
         pytest.skip("there are fewer renames")
@@ -142,14 +142,14 @@ jax.config.update("jax_num_cpu_devices", 2)  # as in the tests: the same program
 import fedjax_sel
 from fedjax_sel.runs import checkpoint
 
-save = checkpoint.save
+commit = checkpoint._commit
 
-def last(folder, rounds, *arguments):
-    save(folder, rounds, *arguments)
-    if rounds == 6:
+def last(temporary, place):
+    commit(temporary, place)
+    if place.name == "round-00000006":
         os._exit(9)
 
-checkpoint.save = last
+checkpoint._commit = last
 fedjax_sel.run(fedjax_sel.Config.from_json(json.load(sys.stdin)))
 """
 
@@ -160,7 +160,7 @@ def test_a_process_that_exits_after_its_last_checkpoint(gaps, tmp_path):
     ended = subprocess.run([sys.executable, "-c", EXITS], input=json.dumps(config.to_json()), text=True, timeout=120)
     out = tmp_path / "run"
     assert ended.returncode == 9 and not (out / "params.npz").exists()
-    assert checkpoint.list_all(out / "checkpoints")[0].name == "round-00000006.npz"
+    assert checkpoint.list_all(out / "checkpoints")[0].name == "round-00000006"
     assert fedjax_sel.load(out, weights="latest").params is not None
     fedjax_sel.run(config)
     assert_whole(out, config, gaps[0])

@@ -60,11 +60,11 @@ if place == "half a row":
         return text
     writer.run_files.csv_text = half
 elif place == "before the data":
-    before(checkpoint, "_named")
+    before(checkpoint, "_write_arrays")
+elif place == "between data and manifest":
+    before(checkpoint, "_write_manifest")
 elif place == "before the rename":
-    before(checkpoint.files.os, "fsync")
-elif place == "before the removal":
-    before(checkpoint, "remove_oldest")
+    before(checkpoint, "_commit")
 elif place == "after the save":
     real_save = checkpoint.save
     def save(*arguments):
@@ -81,7 +81,7 @@ config = fedjax_sel.Config.from_json(json.load(sys.stdin)).replace(out=sys.argv[
 fedjax_sel.run(config)
 """
 PLACES = (
-    "half a row", "before the data", "before the rename", "before the removal", "after the save",
+    "half a row", "before the data", "between data and manifest", "before the rename", "after the save",
     "before the cohorts", "before the result", "any moment",
 )  # fmt: skip
 
@@ -116,14 +116,13 @@ def newest(out):
 
 
 def left(out: Path):
-    """What must be equal: rows without clocks, cohorts, and the state."""
+    """What must be equal: rows without clocks, cohorts, and the state's digests."""
     with (out / "metrics.csv").open() as file:
         rows = [
             {name: cell for name, cell in row.items() if not name.endswith("_seconds")} for row in csv.DictReader(file)
         ]
-    manifest, arrays = checkpoint.read(newest(out))
-    state = {name: array.tobytes() for name, array in arrays.items()}
-    return rows, (out / "cohorts.npy").read_bytes(), manifest["rounds"], state
+    manifest = json.loads((newest(out) / "manifest.json").read_text())
+    return rows, (out / "cohorts.npy").read_bytes(), manifest["rounds"], manifest["arrays"]
 
 
 @pytest.mark.slow
@@ -131,13 +130,13 @@ def left(out: Path):
     "algo,place,number",
     [
         ("fl_dp3s", "half a row", 6),
-        ("afl", "before the removal", 3),
+        ("afl", "between data and manifest", 3),
         ("random", "before the result", 6),  # after the last checkpoint
         ("oort", "any moment", 4),
     ],
 )
 def test_a_killed_run_ends_like_one_that_was_not(algo, place, number, tmp_path):
-    more = {"any moment": {"rounds": 103, "checkpoint_every": 20}, "before the removal": {"rounds": 24}}
+    more = {"any moment": {"rounds": 103, "checkpoint_every": 20}, "between data and manifest": {"rounds": 24}}
     config = config_of(algo).replace(**more.get(place, {}))  # with and without a short last chunk
     whole = fedjax_sel.run(config.replace(out=str(tmp_path / "whole")))
     out = tmp_path / "killed"

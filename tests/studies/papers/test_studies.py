@@ -1,6 +1,7 @@
 """What entries compute beside tables of runs: neighbors, profiles, descent, convergence, seconds."""
 
 import dataclasses
+import shutil
 
 import numpy as np
 import pytest
@@ -89,10 +90,10 @@ def test_the_state_of_a_run_is_read_from_its_folder(tmp_path):
     assert labels.shape == (2, 10) and set(labels.ravel()) <= set(range(10))
     other = state.keeping(".carry.params")
     (place,) = (tmp_path / "run" / "checkpoints").iterdir()
-    place.write_text("{}")
-    with pytest.raises(DamagedRunError, match=r"it cannot be read .* remove .*run to run it again"):
+    (place / "manifest.json").write_text("{}")
+    with pytest.raises(DamagedRunError, match=r"manifest.json cannot be read .* remove .*run to run it again"):
         list(other.take(result, Scale()))
-    place.unlink()
+    shutil.rmtree(place)
     with pytest.raises(DamagedRunError, match="it has no checkpoint after round 1; remove "):
         list(other.take(result, Scale()))
     assert not other.is_there(result, Scale())

@@ -45,7 +45,7 @@ def run_case(dataset: str, num_clients: int, pool: int | None, rounds: int) -> d
     import fedjax_sel
     from fedjax_sel import devices
     from fedjax_sel.experiment.problem import pose
-    from fedjax_sel.simulation import selection_cost
+    from studies import selection_cost
 
     algo = "random" if pool == 0 else "fl_dp3s"
     config = fedjax_sel.preset("fedcor/fmnist-1spc").replace(

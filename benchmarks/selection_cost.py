@@ -102,7 +102,7 @@ def run_case(
     from fedjax_sel import models, strategies
     from fedjax_sel.errors import UserError
     from fedjax_sel.runs.sweep import parse_algo
-    from fedjax_sel.simulation import selection_cost
+    from studies import selection_cost
 
     name, values = parse_algo(algo)
     setting = selection_cost.Setting(

@@ -101,7 +101,6 @@ def run_comparison(
     callbacks: Any = (),
     log: "str | Sequence[str]" = (),
     progress: bool = False,
-    selection_timing: bool = True,
 ) -> "ComparisonResult":
     """Run several strategies under the same conditions, as `fedjax-sel compare` does.
 
@@ -116,7 +115,6 @@ def run_comparison(
             run that a callback ends early, with the rounds that it has.
         log: names of loggers, as for `--log`.
         progress: whether to report progress on stderr.
-        selection_timing: whether to measure how long selection alone takes, after each run.
 
     Returns:
         The results, with their weights; `to_pandas()` and `tables` hold the content of the folder's CSV files.
@@ -131,7 +129,7 @@ def run_comparison(
     from fedjax_sel.runs import terminal
 
     with terminal.with_result():
-        found = compared.compare(algos, settings, out, optimizers, callbacks, log, progress, selection_timing)
+        found = compared.compare(algos, settings, out, optimizers, callbacks, log, progress)
     if found.stopped:
         terminal.end_script(found, found.stopped_by or signal.SIGINT, progress)
     return found
@@ -167,7 +165,7 @@ def sweep(
     grid = sweeps.make_grid({field: list(map(str, tried)) for field, tried in values.items()})
     changes: dict[str, dict[str, Any]] = {name: dict(point) for name, point in grid.items()}
     settings = {name: base.replace(**own) for name, own in changes.items()}
-    return compared.compare(algos, settings, out, None, (), (), progress, True, grid)
+    return compared.compare(algos, settings, out, None, (), (), progress, grid)
 
 
 def load(path: "str | Path", *, weights: str = "final") -> "Result":

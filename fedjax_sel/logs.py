@@ -1,12 +1,11 @@
-"""Loggers for TensorBoard, Weights & Biases, MLflow, and Trackio, as callbacks."""
+"""Loggers for TensorBoard and Weights & Biases, as callbacks."""
 
+import abc
 import contextlib
 import importlib
 import json
 import math
 import os
-import secrets
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,8 @@ PROJECT = "fedjax_sel"  # default project name in the tools
 Step = tuple[int, dict[str, float]]  # a round, from 1, and its metrics by name
 
 
-class Log:
-    """Callback that logs a run to one tool. Subclasses implement `begin`, `write` and `finish`.
+class Log(abc.ABC):
+    """Callback that logs a run to one tool.
 
     Attributes:
         tool: name of the tool in `--log` and of the extra.
@@ -96,17 +95,17 @@ class Log:
             self._is_open = False
             self.finish(finished)
 
+    @abc.abstractmethod
     def begin(self, config: dict[str, Any], before: str | None) -> str:
         """Open a tool run, or continue the one with the ID `before`; return its ID."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def write(self, found: list[Step]) -> None:
         """Log rounds in order."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def finish(self, finished: bool) -> None:
         """Close the tool run; `finished` is whether all rounds are complete."""
-        raise NotImplementedError
 
     @property
     def _note(self) -> Path:
@@ -137,63 +136,6 @@ def steps(rounds: Any, first: int) -> list[Step]:
             values["round_seconds"] = float(rounds.round_seconds[index])
         found.append((first + index + 1, values))
     return found
-
-
-METRICS_A_CALL, PARAMETERS_A_CALL = 1000, 100  # MLflow's limits per call
-STORE = "mlflow.db"
-
-
-class MLflow(Log):
-    """Callback that logs all metrics of each seed to MLflow."""
-
-    tool = package = "mlflow"
-
-    def __init__(self, folder: str | Path, name: str | None = None, tracking_uri: str | None = None):
-        """Create the callback; see `Log`.
-
-        Args:
-            folder: folder for the tool's own files.
-            name: name of the MLflow run; None: the folder's name without `-log`.
-            tracking_uri: MLflow's store; None: MLFLOW_TRACKING_URI, else `mlflow.db` next to the folder. View it with
-                `mlflow ui --backend-store-uri sqlite:///runs/mlflow.db`.
-        """
-        super().__init__(folder, name)
-        self._uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
-
-    def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new MLflow run, or reopen an earlier one."""
-        beside = self.folder.parent.resolve()
-        artifacts = None if self._uri else (beside / "mlflow-artifacts").as_uri()
-        try:
-            self._client = self._module.MlflowClient(self._uri or f"sqlite:///{beside / STORE}")
-            experiment = self._client.get_experiment_by_name(PROJECT)
-            create = self._client.create_experiment
-            number = create(PROJECT, artifacts) if experiment is None else experiment.experiment_id
-            if before is None:
-                self._id = self._client.create_run(number, run_name=self.name).info.run_id
-                parameters = [self._module.entities.Param(name, str(value)) for name, value in config.items()]
-                for first in range(0, len(parameters), PARAMETERS_A_CALL):
-                    self._client.log_batch(self._id, params=parameters[first : first + PARAMETERS_A_CALL])
-            else:
-                self._id = before
-                self._client.update_run(before, status="RUNNING")
-        except self._module.exceptions.MlflowException as error:
-            reason = str(error).splitlines()[0].rstrip(".")
-            raise UserError(
-                f"--log mlflow: the store cannot be used ({reason}); repair it, or set MLFLOW_TRACKING_URI to another"
-            ) from error
-        return self._id
-
-    def write(self, found: list[Step]) -> None:
-        """Log rounds."""
-        now, metric = int(1000 * time.time()), self._module.entities.Metric
-        metrics = [metric(name, value, now, step) for step, values in found for name, value in values.items()]
-        for first in range(0, len(metrics), METRICS_A_CALL):
-            self._client.log_batch(self._id, metrics=metrics[first : first + METRICS_A_CALL])
-
-    def finish(self, finished: bool) -> None:
-        """Close the MLflow run; an interrupted one has the status KILLED until it is resumed."""
-        self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
 
 
 class TensorBoard(Log):
@@ -257,29 +199,8 @@ class WandB(Log):
         self._run.finish(exit_code=0 if finished else 1)
 
 
-class Trackio(WandB):
-    """Callback that logs all metrics of each seed to trackio; reads TRACKIO_DIR, TRACKIO_PROJECT and so on."""
-
-    tool = package = "trackio"  # its runs have the interface of wandb's
-
-    def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open a new run, or resume an earlier one by its unique name: trackio resumes the newest of that name."""
-        self._run = self._module.init(
-            project=os.environ.get("TRACKIO_PROJECT", PROJECT),
-            name=before or f"{self.name}-{secrets.token_hex(3)}",
-            config=config,
-            resume="never" if before is None else "allow",
-        )
-        return self._run.name
-
-    def finish(self, finished: bool) -> None:
-        """Close the trackio run."""
-        del finished
-        self._run.finish()
-
-
 # The values of `--log`, and their callbacks.
-NAMES: dict[str, type[Log]] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow, "trackio": Trackio}
+NAMES: dict[str, type[Log]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def make(names: str | Sequence[str], out: Path) -> list[Any]:

@@ -12,11 +12,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from fedjax_sel import Config, DamagedRunError, Experiment, NonFiniteUpdateError, Result, UserError, devices
+from fedjax_sel.core import files
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.terminal import Interruption
+
+
+def so_far(path: Path) -> Result:
+    """Return all rounds of a running run that have rows, perhaps none; rounds without saved cohorts have -1 there.
+
+    Rows are written after each chunk, cohorts only with a checkpoint. The last rows are not verified.
+    """
+    config = folder.stored_config(path)
+    seeds, newest = len(config.run.seeds), checkpoint.newest(path)
+    text, cohorts = "", np.zeros((seeds, 0, config.cohort_size), np.int32)
+    with contextlib.suppress(FileNotFoundError):
+        text = files.read_text(path / run_files.METRICS)
+    with contextlib.suppress(FileNotFoundError):
+        cohorts = files.read_array(path / run_files.COHORTS)
+    missing = max((text.count("\n") - 1) // seeds - cohorts.shape[1], 0)
+    cohorts = np.pad(cohorts, ((0, 0), (0, missing), (0, 0)), constant_values=-1)
+    higher_is_better = newest is None or newest["higher_is_better"]
+    return run_files.parse(config, "a running run", text, cohorts, higher_is_better)
+
 
 Enough = Callable[[Result], bool]
 """A monotone predicate: True once the rounds so far suffice, and True for every longer result."""
@@ -36,7 +57,7 @@ class Until:
     def chunk(self, rounds: Result, first: int) -> bool:
         """Return whether the run may end."""
         del rounds, first
-        return self._enough(reading.so_far(self._path)[0])
+        return self._enough(so_far(self._path))
 
 
 def result_of(path: Path, config: Config, enough: Enough) -> Result | None:

@@ -165,7 +165,7 @@ def test_what_is_completed_is_what_there_is():
         ("fedjax-sel train --initializer k", {"kaiming-normal"}, {"pytorch"}),
         ("fedjax-sel compare --algos random g", {"gpfl"}, {"random"}),
         ("fedjax-sel train --preset gpfl/", {"gpfl/fmnist-1spc", "gpfl/fmnist-dir"}, {"quickstart"}),
-        ("fedjax-sel train --log w", {"wandb"}, {"mlflow"}),
+        ("fedjax-sel train --log w", {"wandb"}, {"tensorboard"}),
         ("fedjax-sel list pre", {"presets"}, {"models"}),
         ("fedjax-sel train --optimizer fedp", {"fedprox"}, {"fedavg"}),
     ],

@@ -12,8 +12,8 @@ from fedjax_sel.adapters.jax_client import arrays_of, params_of
 from fedjax_sel.adapters.rounds import Order, Question, TrainingReport
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import keys, queries, run
-from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.run import Program
+from fedjax_sel.simulation.state import Kept
 from fedjax_sel.strategies.facts import ALL, Request, always
 from fedjax_sel.training import client as training
 from fedjax_sel.training.optimizers import NOTHING_REMEMBERED

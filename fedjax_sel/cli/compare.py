@@ -121,8 +121,6 @@ def make_parser() -> Parser:
     about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
     what.add_argument("--optimizers", nargs="+", metavar="NAME", help=about)
     what.add_argument("--out", required=True, type=command_line.path, metavar="DIR", help="output folder")
-    about = "do not measure how long each strategy's selection takes without training"
-    what.add_argument("--no-selection-timing", action="store_true", help=about)
     about = "format of the pictures: png, pdf or svg, at 300 dpi (default: png for screens)"
     what.add_argument("--format", choices=("png", "pdf", "svg"), metavar="{png,pdf,svg}", help=about)
     command_line.add_style(what)
@@ -163,8 +161,8 @@ def _compare(
     def watching(job: "Job") -> "Sequence[Any]":
         return logs.make(flags.log, Path(str(job.config.run.out)))
 
-    look, timing = plots.look_of(flags.format, flags.style), not flags.no_selection_timing
-    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, timing, look, grid)
+    look = plots.look_of(flags.format, flags.style)
+    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, look, grid)
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {flags.out}; {how} resumes")

@@ -396,11 +396,6 @@ class RunConfig:
     host_images: bool | None = _setting(
         None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
     )
-    host_client_state: bool | None = _setting(
-        None,
-        "keep per-client state (SCAFFOLD's control variates, persistent momentum) in host memory and transfer the "
-        "cohort's (default: if device memory is too small)",
-    )
     seeds_at_once: int | None = _setting(
         None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
@@ -437,9 +432,8 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
-    "host_images", "keep", "mesh", "on_nonfinite",
-    "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_images", "keep", "mesh",
+    "on_nonfinite", "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 
 

@@ -73,7 +73,6 @@ class Settings(TypedDict, total=False):
     chunk: int
     cohort_batch: int | None
     host_images: bool | None
-    host_client_state: bool | None
     seeds_at_once: int | None
     mesh: str | None
     checkpoint_every: int | None

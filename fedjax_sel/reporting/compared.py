@@ -101,15 +101,13 @@ def run(
     say: Callable[[str], None],
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
-    selection_timing: bool = True,
     look: plots.Look = plots.SCREEN,
     grid: sweeps.Grid = MappingProxyType({}),
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
-    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. Without
-    `selection_timing`, the time of selection is not measured. `look` is that of the plots.
-    The settings of a `grid` also get the table of a sweep.
+    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. `look`
+    is that of the plots. The settings of a `grid` also get the table of a sweep.
     """
     with FolderLock() as lock:
         checked = sweep.check(jobs)
@@ -120,7 +118,7 @@ def run(
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
-            for done in sweep.run_all(checked, say, progress, watching, selection_timing):
+            for done in sweep.run_all(checked, say, progress, watching):
                 found = _with(found, done, say)
                 if done.result is not None:
                     picture = Path(str(done.job.config.run.out)) / "curves.png"
@@ -157,7 +155,6 @@ def compare(
     watching: Any,
     log: str | Sequence[str],
     progress: bool,
-    selection_timing: bool,
     grid: sweeps.Grid = MappingProxyType({}),
 ) -> ComparisonResult:
     """Run a comparison from Python; see `fedjax_sel.run_comparison` and `fedjax_sel.sweep`."""
@@ -180,7 +177,7 @@ def compare(
     def callbacks_of(job: Job) -> Sequence[Any]:
         return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
 
-    return run(jobs, folder, command, say, progress, callbacks_of, selection_timing, grid=grid)
+    return run(jobs, folder, command, say, progress, callbacks_of, grid=grid)
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:
@@ -220,7 +217,7 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
         found = dataclasses.replace(found, stopped=True, stopped_by=done.stopped_by)
     if done.stopped_by is not None and not result.finished:
         return found
-    row = comparison.row(job.setting, job.algo, result, done.selection_seconds, job.optimizer)
+    row = comparison.row(job.setting, job.algo, result, optimizer=job.optimizer)
     results = (*found.results, result)
     rows = tuple(comparison.with_equal_seconds((*found.rows, row), results))
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}

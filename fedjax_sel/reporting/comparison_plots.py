@@ -1,9 +1,9 @@
-"""Plots of a comparison: curves, amounts, and small multiples."""
+"""Plots of a comparison: curves over rounds and costs, amounts, and heat maps."""
 
 import functools
 import itertools
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,71 +12,9 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
-from fedjax_sel.reporting.comparison import BASELINE, NOT_REACHED, Row, Spread, has_clock
+from fedjax_sel.reporting.comparison import NOT_REACHED, Row, Spread, has_clock
 from fedjax_sel.reporting.plots import SCREEN, Curve, Look, Style, save, styles_of
 from fedjax_sel.runs.run_files import Result
-
-# Small multiples, one panel per strategy, because many bands on one axis hide each other. Each panel highlights one
-# strategy's line and band in front of the baseline's line and the faint lines of all others. Panels share their axes.
-MANY = 6  # strategies that fit in one panel; more get small multiples in addition
-COLUMNS = 4
-PANEL = (2.6, 1.95)  # inches
-OTHERS = "#D9D9D9"
-
-
-def size(num_curves: int) -> tuple[float, float]:
-    """Return the figure size in inches for a number of curves, including the baseline."""
-    panels = max(num_curves - 1, 1)
-    return PANEL[0] * min(COLUMNS, panels) + 0.4, PANEL[1] * -(-panels // COLUMNS) + 0.9
-
-
-def draw_multiples(
-    place: Any,
-    curves: Mapping[str, Curve],
-    styles: Mapping[str, Style],
-    baseline: str,
-    labels: tuple[str, str],
-    title: str = "",
-    largest: float = np.inf,
-    logarithmic_from: float | None = None,
-) -> None:
-    """Draw a panel in a figure for each strategy except the baseline, whose line, if any, is drawn in all panels.
-
-    `labels` are those of the horizontal and the vertical axis, and `largest` is the upper limit of the measure. The
-    horizontal axis is logarithmic if its start `logarithmic_from` is given.
-    """
-    own = [name for name in curves if name != baseline] or list(curves)
-    columns = min(COLUMNS, len(own))
-    axes = place.subplots(-(-len(own) // columns), columns, sharex=True, sharey=True, squeeze=False)
-    means = {name: plots.band(one.values, largest, plots.window_of(one.x)).mean for name, one in curves.items()}
-    for axis, name in zip(axes.flat, own):
-        for other in own:
-            if other != name:
-                axis.plot(curves[other].x, means[other], color=OTHERS, linewidth=0.7, zorder=1)
-        if baseline in curves and baseline != name:
-            look = styles[baseline]
-            axis.plot(curves[baseline].x, means[baseline], color=look.color, linestyle=look.line, linewidth=1.1)
-        plots.draw_band(axis, curves[name].x, curves[name].values, name, styles[name], largest)
-        axis.set_title(parsing.label(name), fontsize="small")
-        axis.grid(alpha=0.25)
-    if logarithmic_from is not None:
-        axes.flat[0].set_xscale("log")
-        axes.flat[0].set_xlim(left=logarithmic_from)
-        plots.plain_ticks(axes.flat[0])
-    for axis in axes.flat[len(own) :]:
-        axis.remove()
-    for column in range(columns):  # with shared axes, only the last row would have tick labels
-        axes[(len(own) - 1 - column) // columns, column].tick_params(labelbottom=True)
-    place.supxlabel(labels[0], fontsize="medium")
-    place.supylabel(labels[1], fontsize="medium")
-    explanation = {
-        "band: one standard deviation over seeds": any(len(one.values) > 1 for one in curves.values()),
-        f"thin line: {parsing.label(baseline)}": baseline in curves and len(curves) > 1,
-        "faint lines: all other strategies": len(curves) > 2,
-    }
-    words = "; ".join(text for text, applies in explanation.items() if applies)
-    place.suptitle("\n".join(filter(None, [title, words])), fontsize="small")
-
 
 PANELS_A_ROW = 3
 AXIS = 3.2  # height of a panel's axis, inches
@@ -155,7 +93,7 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path, look: Look) -> Non
             reached = better * values[~np.isnan(values)]
             low, high = (reached.min(), reached.max()) if reached.size else (0.0, 1.0)
             # The best value gets the middle of the color map, so that black numbers stay readable. Gray: no value.
-            colors = colormaps["Greens"].with_extremes(bad=OTHERS)
+            colors = colormaps["Greens"].with_extremes(bad="lightgray")
             axis.imshow(better * values, cmap=colors, aspect="auto", vmin=low, vmax=high + max(high - low, 1e-6))
             axis.set_xticks(range(len(optimizers)), list(map(parsing.label, optimizers)), fontsize="small")
             axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
@@ -163,17 +101,10 @@ def optimizers_by_strategies(rows: Sequence[Row], path: Path, look: Look) -> Non
     save(picture, path, look)
 
 
-def amounts_of(
-    panels: list[Panel],
-    styles: dict[str, Style],
-    amounts: dict[str, str],
-    path: Path,
-    look: Look,
-    logarithmic: bool = False,
-) -> None:
+def amounts_of(panels: list[Panel], styles: dict[str, Style], amounts: dict[str, str], path: Path, look: Look) -> None:
     """Draw one row of panels per setting, one panel per amount, and one bar per strategy.
 
-    Whiskers are one standard deviation. A logarithmic axis has no zero to start a bar at, so it shows dots.
+    Whiskers are one standard deviation.
     """
     height = 1.3 + 0.27 * max(len(panel.rows) for panel in panels)
     picture = plots.figure(4.6 * len(amounts), height * len(panels))
@@ -183,43 +114,31 @@ def amounts_of(
         axes = part.subplots(1, len(amounts), sharey=True, squeeze=False)[0]
         for axis, (label, field) in zip(axes, amounts.items()):
             for place, row in enumerate(panel.rows):
-                _amount(axis, place, getattr(row, field), styles[row.algo].color, bar=not logarithmic)
+                _bar(axis, place, getattr(row, field), styles[row.algo].color)
             axis.set_yticks(range(len(panel.rows)), [parsing.label(row.algo) for row in panel.rows])
             axis.set_ylim(len(panel.rows) - 0.5, -0.5)  # the first strategy on top
             words = panel.rows[0].target_in_words
             axis.set_xlabel(f"{label} to {words}" if words and field.endswith("_to_target") else label)
-            axis.grid(alpha=0.25, axis="both" if logarithmic else "x")
+            axis.grid(alpha=0.25, axis="x")
             axis.margins(x=0.18)
-            if logarithmic and axis.lines:
-                axis.set_xscale("log")
-                plots.plain_ticks(axis)
-            else:
-                axis.set_xlim(left=0.0)  # whiskers may extend below zero
+            axis.set_xlim(left=0.0)  # whiskers may extend below zero
     save(picture, path, look)
 
 
-def _amount(axis: Any, place: int, value: Spread | float | None, color: str, bar: bool) -> None:
-    """Draw one bar or dot with its value, or N/A; a float is in seconds and is shown in milliseconds."""
-    if isinstance(value, Spread):
-        mean, deviation, failed = value.mean, np.nan_to_num(value.deviation), value.reached < value.seeds
+def _bar(axis: Any, place: int, value: Spread, color: str) -> None:
+    """Draw one bar with its value, or N/A."""
+    if value.reached < value.seeds:
         missing = f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
-    else:
-        mean, deviation = (np.nan if value is None else 1000 * value), 0.0
-        failed, missing = bool(np.isnan(mean)), NOT_REACHED
-    if failed:
         axis.annotate(missing, (0.02, place), xycoords=("axes fraction", "data"), va="center", fontsize="small")
         axis.update_datalim([(axis.dataLim.x0 if axis.has_data() else 0.0, place)])
         return
-    if bar:
-        whisker = {"linewidth": 0.9, "capsize": 2.5}
-        # Transparent, so that the black whisker is visible on a black bar.
-        axis.barh(place, mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker)
-    else:
-        axis.plot([mean], [place], color=color, marker="o", linestyle="none")
+    deviation = np.nan_to_num(value.deviation)
+    whisker = {"linewidth": 0.9, "capsize": 2.5}
+    # Transparent, so that the black whisker is visible on a black bar.
+    axis.barh(place, value.mean, color=color, alpha=0.8, xerr=deviation or None, error_kw=whisker)
     axis.annotate(
-        f"{mean:.3g}" if mean < 100 else f"{mean:,.0f}",
-        (mean + deviation, place), xytext=(4 if bar else 7, 0), textcoords="offset points",
-        va="center", fontsize="small",
+        f"{value.mean:.3g}" if value.mean < 100 else f"{value.mean:,.0f}",
+        (value.mean + deviation, place), xytext=(4, 0), textcoords="offset points", va="center", fontsize="small",
     )  # fmt: skip
 
 
@@ -242,7 +161,8 @@ def draw_curves(
 
 def draw_measure(axis: Any, panel: Panel, styles: dict[str, Style], over: str, logarithmic: bool) -> None:
     """Draw the task's measure over a key of `plots.X_LABELS`, cumulative."""
-    draw_curves(axis, panel, styles, curves_of(panel, over), largest_of(panel))
+    curves = [plots.curve_of(result, result.test_measure, over) for result in panel.results]
+    draw_curves(axis, panel, styles, curves, 1.0 if "accuracy" in panel.rows[0].measure else np.inf)
     if logarithmic:
         axis.set_xscale("log")
         axis.set_xlim(left=logarithmic_start(panel.results, over))
@@ -250,22 +170,7 @@ def draw_measure(axis: Any, panel: Panel, styles: dict[str, Style], over: str, l
     target = panel.rows[0].target_accuracy
     if target is not None:
         axis.axhline(target, color="gray", linewidth=0.8, linestyle="--")
-    plots.name_axes(axis, *labels_of(panel, over))
-
-
-def curves_of(panel: Panel, over: str) -> list[Curve | None]:
-    """Return each run's test measure over rounds or an amount."""
-    return [plots.curve_of(result, result.test_measure, over) for result in panel.results]
-
-
-def largest_of(panel: Panel) -> float:
-    """Return the upper limit of the test measure."""
-    return 1.0 if "accuracy" in panel.rows[0].measure else np.inf
-
-
-def labels_of(panel: Panel, over: str) -> tuple[str, str]:
-    """Return the labels of the horizontal and the vertical axis."""
-    return plots.X_LABELS[over], f"test {panel.rows[0].measure}"
+    plots.name_axes(axis, plots.X_LABELS[over], f"test {panel.rows[0].measure}")
 
 
 def logarithmic_start(results: Sequence[Any], over: str) -> float:
@@ -300,28 +205,6 @@ def gemd(axis: Any, panel: Panel, styles: dict[str, Style]) -> None:
     plots.name_axes(axis, "round", "GEMD of the cohort (lower: more diverse)")
 
 
-TITLE = 0.4  # height of a setting's heading, inches
-
-
-def draw_each_run(panels: Sequence[Panel], styles: dict[str, Style], over: str, logarithmic: bool, titles: bool) -> Any:
-    """Return a figure with one panel per strategy."""
-    sizes = [size(len(panel.rows)) for panel in panels]
-    picture = plots.figure(max(width for width, _ in sizes), sum(height + TITLE for _, height in sizes))
-    places = picture.subfigures(len(panels), 1, squeeze=False, height_ratios=[height + TITLE for _, height in sizes])
-    for place, panel in zip(places.flat, panels):
-        draw_multiples(
-            place,
-            {row.algo: curve for row, curve in zip(panel.rows, curves_of(panel, over)) if curve is not None},
-            styles,
-            BASELINE,
-            labels_of(panel, over),
-            headline(panel, PANEL[0] * COLUMNS) if titles else "",
-            largest_of(panel),
-            logarithmic_start(panel.results, over) if logarithmic else None,
-        )
-    return picture
-
-
 def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Look = SCREEN) -> None:
     """Draw the plots of a comparison of finished runs; the results are in the order of the rows."""
     panels = []
@@ -346,18 +229,12 @@ def draw(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Loo
         name = f"{measure}_by_{over}"
         painter = functools.partial(draw_measure, over=over, logarithmic=logarithmic)
         lines(shown, styles, painter, path_of(name), look, at_ends=True)
-        each = path_of(f"{name}_each")
-        if many := [panel for panel in shown if len(panel.rows) > MANY]:
-            save(draw_each_run(many, styles, over, logarithmic, look.titles), each, look)
     for painter in (selection_counts, clients_seen, gemd):
         lines(panels, styles, painter, path_of(painter.__name__), look)
-    to_target, optimizers, selection = map(path_of, ("to_target", "optimizers", "selection_seconds"))
+    to_target, optimizers = map(path_of, ("to_target", "optimizers"))
     if any(row.target_accuracy is not None for row in rows):
         units = ["rounds", "megabytes down", "megabytes up", *(["seconds"] if has_clock(rows) else [])]
         amounts = {name: f"{name.replace(' ', '_')}_to_target" for name in units}
         amounts_of(panels, styles, amounts, to_target, look)
     if any(row.optimizer for row in rows):
         optimizers_by_strategies(rows, optimizers, look)
-    if not all(np.isnan(row.selection_seconds_per_round) for row in rows):
-        seconds = {"milliseconds of selection per round": "selection_seconds_per_round"}
-        amounts_of(panels, styles, seconds, selection, look, logarithmic=True)

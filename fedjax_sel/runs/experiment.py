@@ -254,7 +254,6 @@ class _Process:
         self._writer, self._reporter, self._interruption, self._watching = writer, reporter, interruption, watching
         self._collector, self._view = Collector(problem, earlier), _view(watching)
         self._final: State | None = None  # the newest state in host memory
-        self._chosen: Weights | None = None  # the callbacks' choice of weights
 
     def begin(self, programs: list[Any], rounds: int, resumed: State | None) -> None:
         """Call the callbacks before the first chunk."""
@@ -306,14 +305,15 @@ class _Process:
         known, weights = seen
         if known is not None:
             callbacks.call(self._watching, "snapshot", rounds, known)
-        self._chosen = None if weights is None else callbacks.kept(self._watching, rounds, weights)
+        if weights is not None:
+            callbacks.call(self._watching, "weights", rounds, weights)
 
     def end(self) -> Result:
         """Write the final weights if the run ends here, and return the result of all rounds."""
         result, config, interruption = self._collector.result(), self._config, self._interruption
         ended = result.finished or interruption.ended
         if self._final is not None:
-            weights = self._final.carry.params if self._chosen is None else self._chosen
+            weights = self._final.carry.params
             result = dataclasses.replace(result, weights=weights, model=self._problem.model)
             if self._writer is not None and ended:
                 self._writer.end(weights, result)

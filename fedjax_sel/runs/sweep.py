@@ -1,8 +1,6 @@
 """Several runs in sequence: jobs of a comparison and their execution."""
 
-import contextlib
 import dataclasses
-import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,18 +10,17 @@ import jax
 
 from fedjax_sel import devices
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, parsing, plugins
+from fedjax_sel.core import parsing, plugins
 from fedjax_sel.errors import DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
-from fedjax_sel.runs import checkpoint, folder, reading, run_files
+from fedjax_sel.runs import checkpoint, folder, reading
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.reading import with_this_model
 from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.runs.run_files import Digests, Result
-from fedjax_sel.simulation import selection_cost
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
@@ -137,7 +134,6 @@ def _items(flag: str, given: Sequence[Any]) -> list[_Item]:
     return named
 
 
-SELECTION_COST = "selection_cost.json"
 FAILURES = (NonFiniteUpdateError, DamagedRunError, UserError, MemoryError, jax.errors.JaxRuntimeError)
 
 _T = TypeVar("_T")
@@ -159,7 +155,6 @@ class Done(NamedTuple):
     result: Result | None  # None if the job failed; `finished` is False if a signal or a callback ended it
     error: str | None = None
     stopped_by: int | None = None  # signal that stopped all jobs, 0 for an immediate Ctrl-C; None if none did
-    selection_seconds: float = math.nan  # per round, all replicates together
 
 
 def check(jobs: Sequence[Job]) -> list[Checked]:
@@ -210,12 +205,10 @@ def run_all(
     say: Callable[[str], None],
     progress: bool = True,
     watching: Callable[[Job], Sequence[Any]] = lambda job: (),
-    selection_timing: bool = True,
 ) -> Iterator[Done]:
     """Run the jobs in order, and yield each outcome; a failed job does not stop the others, an interrupted one is last.
 
-    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run. Without
-    `selection_timing`, the seconds of selection are only read from earlier calls.
+    `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run.
     """
     for number, (job, problem, data, _) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
@@ -237,26 +230,7 @@ def run_all(
         if result.stopped_by and (not result.finished or number < len(checked)):
             yield Done(job, result, stopped_by=result.stopped_by)
             return
-        yield Done(job, result, selection_seconds=_selection_seconds(job, problem, say if selection_timing else None))
-
-
-def _selection_seconds(job: Job, problem: Problem, say: Callable[[str], None] | None) -> float:
-    """Return the seconds of selection per round, from the run's folder, or measured and written to it.
-
-    `say` announces a measurement; without it, nothing is measured, and a missing value is NaN.
-    """
-    file = _path(job) / SELECTION_COST
-    try:
-        return float(files.read_json(file)["seconds_per_round"])
-    except (OSError, ValueError, KeyError, TypeError):
-        if say is None:
-            return math.nan
-        most = f"about {selection_cost.BUDGET_SECONDS:.0f} s at most"
-        say(f"timing the selection of {job.algo} alone, {most} (--no-selection-timing skips it)")
-        cost = selection_cost.measure(selection_cost.problem_setting(problem))
-    with contextlib.suppress(OSError):  # if the disk is not writable, the next call measures again
-        run_files.write_json(file, cost._asdict())
-    return cost.seconds_per_round
+        yield Done(job, result)
 
 
 def _path(job: Job) -> Path:

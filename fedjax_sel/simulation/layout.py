@@ -8,15 +8,13 @@ import numpy as np
 import optax
 
 from fedjax_sel import devices
-from fedjax_sel.core import jax_settings, memory, parsing
+from fedjax_sel.core import memory, parsing
 from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
-from fedjax_sel.simulation.client_table import HostStore
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
 from fedjax_sel.simulation.state import Plan
 from fedjax_sel.timing import Clock
@@ -76,25 +74,6 @@ def images_stay_on_host(problem: Problem) -> bool:
     return images.nbytes > MOST_OF_A_DEVICE * limit
 
 
-def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None:
-    """Return the client table in host memory; None if the devices keep it or clients keep no state."""
-    run, num_clients = problem.config.run, problem.config.num_training_clients
-    row = jax.eval_shape(plan.kept_at_first, jax.eval_shape(problem.model.init, jax_settings.key(0)))
-    groups = plan.mesh.devices.shape[0]
-    of_a_device = seeds_at_once // groups * num_clients * memory.array_bytes(row)
-    limit, wanted = memory.device_memory(), run.host_client_state
-    if wanted is None:
-        wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
-    if not wanted or not of_a_device:
-        return None
-    if run.distributed:
-        raise UserError(
-            "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
-        )
-    leaves, structure = jax.tree.flatten(row)
-    return HostStore(tuple(np.zeros((len(run.seeds), num_clients, *a.shape), a.dtype) for a in leaves), structure)
-
-
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
     config = problem.config
     training = config.training
@@ -127,7 +106,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         ),
         micro_batch=problem.model.cpu_micro_batch if on_cpu and at_once == 1 else work.batch_size,
     )
-    plan = Plan(
+    return Plan(
         mesh=mesh,
         strategy=problem.strategy,
         trainer=trainer,
@@ -135,7 +114,6 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         aggregation=training.aggregation,
         loss_on=config.data.loss_on,
         keep_client_optimizers=config.has_effect("momentum_buffer") and training.momentum_buffer == "persistent",
-        store=None,
         available=config.selection.available_share,
         all_at_start=config.selection.start_queries == "all",
         report_failure_rate=config.selection.report_failure_rate,
@@ -152,7 +130,6 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
-    return plan._replace(store=_store(problem, plan, seeds_at_once))
 
 
 def availability_table(experiment: Experiment, seed: int) -> np.ndarray:

@@ -17,9 +17,8 @@ from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, billing, clock, keys, ledger
 from fedjax_sel.simulation.billing import Probe, Query
-from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.ledger import Bill, distinct
-from fedjax_sel.simulation.state import RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.state import Kept, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request

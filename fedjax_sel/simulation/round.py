@@ -19,7 +19,6 @@ from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import (
     availability,
     billing,
-    client_table,
     clock,
     evaluation,
     keys,
@@ -28,11 +27,10 @@ from fedjax_sel.simulation import (
     state,
 )
 from fedjax_sel.simulation.availability import available_clients
-from fedjax_sel.simulation.client_table import Kept
 from fedjax_sel.simulation.faults import UncheckedIds, clip_ids, find_faults
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill
-from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, ServerStep, Sums, Trained
+from fedjax_sel.simulation.state import Carry, Cohort, Kept, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Information, Now, Outcome, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
@@ -78,12 +76,16 @@ def one_round(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
     )  # fmt: skip
-    # A client whose update is not finite keeps its previous row. A table in host memory is written after the results,
-    # which may depend on its old rows.
+    # A client whose update is not finite keeps its previous row.
     kept = cohort.selection.mask & trained.finite
-    results = (carry._replace(clients=None), records)
-    clients = client_table.write_rows(carry.clients, cohort.selection.ids, kept, trained.kept, after=results)
+    clients = jax.tree.map(partial(_write_rows, cohort.selection.ids, kept), carry.clients, trained.kept)
     return carry._replace(clients=clients), records
+
+
+def _write_rows(clients: jax.Array, kept: jax.Array, table: jax.Array, rows: jax.Array) -> jax.Array:
+    """Return a leaf [S, N, ...] of the client table with the rows [S, K, ...] of the clients [S, K] that are `kept`."""
+    places = jnp.where(kept, clients, table.shape[1])  # row N does not exist: dropped
+    return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(table, places, rows)
 
 
 def many_rounds(

@@ -17,7 +17,6 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.simulation import clock, keys, layout, ledger, queries
 from fedjax_sel.simulation.availability import available_clients
-from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
@@ -80,8 +79,6 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
         if resumed is not None:
             carry = jax.tree.map(itemgetter(own), resumed.carry)
-        if plan.store is not None:
-            carry = _with_host_table(plan, plan.store, carry, own, resumed is None)
         if resumed is None:
             if protocol.requests_at_start(plan.strategy):
                 info, bill = measure(carry, federation, streams)
@@ -91,19 +88,6 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
-
-
-def _with_host_table(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
-    """Fill the client table in host memory, and return the carry with a reference to it."""
-    if fresh:
-        rows = devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params))
-        store.load(seeds, jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], rows))
-    else:
-        assert isinstance(carry.clients, Kept), "a checkpoint holds the table itself"
-        store.load(seeds, carry.clients)
-    slots = np.arange(seeds.start, seeds.start + len(jax.tree.leaves(carry.params)[0]), dtype=np.int32)
-    table = HostTable(slots, np.zeros_like(slots), store)
-    return carry._replace(clients=devices.place(plan.mesh, table, devices.PER_SEED))
 
 
 class State(NamedTuple):
@@ -117,12 +101,7 @@ def shapes_of_state(problem: Problem, laid_out: Layout) -> Carry:
     """Return the shapes and dtypes of the carry of all seeds."""
     group = shapes_of_group(problem, laid_out)
     count = len(problem.config.run.seeds)
-    carry = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
-    store = laid_out.plan.store
-    if store is None:
-        return carry
-    table = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in store.arrays]
-    return carry._replace(clients=jax.tree.unflatten(store.structure, table))
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((count, *leaf.shape[1:]), leaf.dtype), group)
 
 
 def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
@@ -174,14 +153,10 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
     streams = keys.streams(root_seeds)
     params = jax.vmap(model.init)(streams.model)
     num_replicates, num_clients = federation.starts.shape
-    if plan.store is None:
-        clients = jax.tree.map(
-            lambda leaf: jnp.zeros((num_replicates, num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None],
-            jax.vmap(plan.kept_at_first)(params),
-        )
-    else:  # `_with_host_table` sets the slots
-        zeros = jnp.zeros((num_replicates,), jnp.int32)
-        clients = HostTable(zeros, zeros, plan.store)
+    clients = jax.tree.map(
+        lambda leaf: jnp.zeros((num_replicates, num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None],
+        jax.vmap(plan.kept_at_first)(params),
+    )
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
@@ -277,7 +252,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         left = plan.num_rounds - first
         records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
-        copy_state = partial(_copy_state, min(first + length, plan.num_rounds), carries, plan.store)
+        copy_state = partial(_copy_state, min(first + length, plan.num_rounds), carries)
         yield Chunk(first, records, copy_state, partial(_copy_view, carries))
 
 
@@ -291,11 +266,8 @@ def _copy_view(carries: list[Any], view: View) -> Any:
     return jax.tree.map(_joined, *parts) if len(parts) > 1 else _copy(parts[0])
 
 
-def _copy_state(rounds: int, carries: list[Any], store: HostStore | None) -> State:
-    if store is not None:  # the table in host memory is complete once the chunk is computed
-        carries = [carry._replace(clients=None) for carry in jax.block_until_ready(carries)]
-    carry = jax.tree.map(_joined, *carries) if len(carries) > 1 else _copy(carries[0])
-    return State(rounds, carry if store is None else carry._replace(clients=store.copy()))
+def _copy_state(rounds: int, carries: list[Any]) -> State:
+    return State(rounds, jax.tree.map(_joined, *carries) if len(carries) > 1 else _copy(carries[0]))
 
 
 def _joined(*leaves: Any) -> Any:

@@ -10,16 +10,21 @@ from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import client_table
-from fedjax_sel.simulation.client_table import HostStore, HostTable, Kept
 from fedjax_sel.simulation.faults import Faults, UncheckedIds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill, Events
 from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client
-from fedjax_sel.training.client import Trainer
+from fedjax_sel.training.client import OptimizerState, Trainer
 from fedjax_sel.training.optimizers import Memory
+
+
+class Kept(NamedTuple):
+    """State that a client keeps between rounds: a row of the client table, which has leaves [S, N, ...]."""
+
+    optimizer: OptimizerState | None  # state of the client's own optimizer; None if it restarts each round
+    own: Any  # the federated optimizer's client memory (`Memory.own`)
 
 
 class Plan(NamedTuple):
@@ -32,7 +37,6 @@ class Plan(NamedTuple):
     aggregation: str  # rule of the aggregation weights
     loss_on: str  # part of a client's data that losses are measured on by default
     keep_client_optimizers: bool  # whether clients' own optimizers keep their state between rounds
-    store: HostStore | None  # client table in host memory; None: on the devices
     available: float | None  # probability that a client is available in a round; None: a table or a trace has it
     all_at_start: bool  # whether all clients answer the queries before round 1, or those available in round 1
     report_failure_rate: float  # probability that a report never reaches the server
@@ -63,7 +67,7 @@ class Carry(NamedTuple):
     server: optax.OptState  # state of the server's optimizer
     strategy: Any  # the strategy's state
     info: Information  # fact tables
-    clients: Kept | HostTable  # client table, [S, N, ...] on the devices
+    clients: Kept  # client table, [S, N, ...]
     shared: Any  # the federated optimizer's server memory (`Memory.shared`)
     evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
     start: Bill  # cost of the facts measured before the first round, billed to the first round
@@ -150,7 +154,7 @@ class ToTrain(NamedTuple):
 
     federation: Federation
     params: Weights  # the models that clients receive, [S, ...]
-    clients: Kept | HostTable  # client table
+    clients: Kept  # client table, [S, N, ...]
     shared: Any  # the federated optimizer's server memory, [S, ...]
     round: jax.Array  # t, int32 scalar
 
@@ -160,7 +164,7 @@ class ToTrain(NamedTuple):
 
     def kept(self, replicate: jax.Array, client: jax.Array) -> Kept:
         """Return a client's row of the client table."""
-        return client_table.read_row(self.clients, replicate, client)
+        return jax.tree.map(lambda leaf: leaf[replicate, client], self.clients)
 
     def memory(self, replicate: jax.Array, kept: Kept) -> Memory:
         """Return the federated optimizer's memory: the client's, from its row `kept`, and the server's."""

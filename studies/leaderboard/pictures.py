@@ -8,10 +8,9 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core import parsing
-from fedjax_sel.reporting import comparison_plots, plots
-from fedjax_sel.reporting.comparison_plots import Curve
-from fedjax_sel.reporting.plots import Style, styles_of
-from studies.leaderboard import measures
+from fedjax_sel.reporting import plots
+from fedjax_sel.reporting.plots import Curve, Style, styles_of
+from studies.leaderboard import measures, multiples
 from studies.leaderboard.across import SCORES, Together, ahead
 from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series, Setting
@@ -60,14 +59,14 @@ def of_setting(title: str, rows: Mapping[str, Series], over: str) -> Any:
         rows: series by row.
         over: key of `OVER`.
     """
-    if len(rows) <= comparison_plots.MANY:
+    if len(rows) <= multiples.MANY:
         return together({title: rows}, over)
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=comparison_plots.size(len(rows)), layout="constrained")
+    figure = Figure(figsize=multiples.size(len(rows)), layout="constrained")
     curves = {name: _curve(series, over) for name, series in rows.items()}
     begins = min(curve.x[0] for curve in curves.values()) if over != "round" else None
-    comparison_plots.draw_multiples(
+    multiples.draw_multiples(
         figure,
         curves,
         _styles({title: rows}),

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from fedjax_sel import Config, Experiment, Result, UserError
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as run_folder
-from fedjax_sel.simulation import selection_cost
 from studies import grid as independent
+from studies import selection_cost
 from studies.leaderboard import grids, series, standings
 from studies.leaderboard.grids import Grid
 from studies.leaderboard.series import Series

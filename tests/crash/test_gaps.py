@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel.callbacks import EarlyStopping
 from fedjax_sel.runs import checkpoint
 from studies import grid
 from studies.leaderboard import series
@@ -121,17 +120,6 @@ def test_a_run_that_a_callback_ended_is_completed_too(tmp_path):
     for out in copies[-4:]:  # from the last checkpoint on
         fedjax_sel.run(config.replace(out=str(out)), callbacks=Stops(3))
         assert_whole(out, config, result)
-
-
-@pytest.mark.slow
-def test_the_best_weights_are_those_of_a_run_that_was_not_killed(tmp_path):
-    """Though it may end a chunk earlier, since it asks where it begins."""
-    config = SMALL.replace(rounds=20, learning_rate=1.5)
-    result, copies = left_at_each_rename(config, tmp_path, EarlyStopping(3, restore_best=True))
-    assert any("best.npz" in out.name for out in copies)
-    for out in copies[-12::3]:
-        fedjax_sel.run(config.replace(out=str(out)), callbacks=EarlyStopping(3, restore_best=True))
-        assert_same_weights(out, result)
 
 
 def test_a_leaderboard_that_was_killed_between_its_files_has_the_rows_of_both(tmp_path):

@@ -3,7 +3,6 @@
 import importlib
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -24,20 +23,13 @@ SMALL = fedjax_sel.preset("quickstart").replace(
 )
 
 
-@pytest.fixture(scope="module")
-def _trackio(tmp_path_factory):
-    """One folder for all: trackio looks where it is when it is imported."""
-    return tmp_path_factory.mktemp("trackio")
-
-
 @pytest.fixture(autouse=True)
-def _at_home(tmp_path, monkeypatch, _trackio):
+def _at_home(tmp_path, monkeypatch):
     """Nothing leaves this machine, and nothing is left on it."""
     for name, value in {
-        "WANDB_MODE": "offline", "WANDB_SILENT": "true", "TRACKIO_DIR": str(_trackio), "WANDB_DIR": None,
+        "WANDB_MODE": "offline", "WANDB_SILENT": "true", "WANDB_DIR": None,
         "WANDB_CACHE_DIR": str(tmp_path / "cache"), "WANDB_CONFIG_DIR": str(tmp_path / "config"),
-        "WANDB_DATA_DIR": str(tmp_path / "data"), "HF_HUB_OFFLINE": "1", "MLFLOW_TRACKING_URI": None,
-        "WANDB_PROJECT": None, "TRACKIO_PROJECT": None, "WANDB_ERROR_REPORTING": "false",
+        "WANDB_DATA_DIR": str(tmp_path / "data"), "WANDB_PROJECT": None, "WANDB_ERROR_REPORTING": "false",
     }.items():  # fmt: skip
         if value is None:
             monkeypatch.delenv(name, raising=False)
@@ -154,13 +146,13 @@ def test_a_missing_package_is_one_sentence_before_anything_runs(name, monkeypatc
 def test_a_tool_that_is_not_there_is_one_sentence(capsys):
     assert command_line.guarded(train.main, ["--log", "wandbb"]) == 2
     error = capsys.readouterr().err
-    assert "--log" in error and "wandbb" in error and "trackio" in error and error.count("\n") == 1
+    assert "--log" in error and "wandbb" in error and "tensorboard" in error and error.count("\n") == 1
 
 
 @pytest.mark.slow
 def test_no_tool_is_imported_before_it_is_asked_for():
     code = "import sys, fedjax_sel.logs, fedjax_sel.callbacks, fedjax_sel.cli.train as t; t.make_parser()\n"
-    code += "print({'wandb', 'mlflow', 'trackio', 'tensorboardX'} & set(sys.modules))"
+    code += "print({'wandb', 'tensorboardX'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.stdout == "set()\n", done.stderr
 
@@ -197,34 +189,6 @@ def leveldb_records(content, block=2**15, magic=7):
             whole = b""
 
 
-def mlflow_runs(folder):
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{folder.parent / 'mlflow.db'}")
-    (experiment,) = (one for one in client.search_experiments() if one.name == "fedjax_sel")
-    return {
-        run.info.run_id: {
-            name: {metric.step: metric.value for metric in client.get_metric_history(run.info.run_id, name)}
-            for name in run.data.metrics
-        }
-        for run in client.search_runs([experiment.experiment_id])
-    }
-
-
-def trackio_runs(folder):
-    from trackio.sqlite_storage import SQLiteStorage
-
-    found = {}
-    for name in SQLiteStorage.get_runs("fedjax_sel"):
-        if name.rpartition("-")[0] != folder.name.removesuffix("-log"):
-            continue
-        curves = found.setdefault(name, {})
-        for row in SQLiteStorage.get_logs("fedjax_sel", name):
-            for key, value in row.items():
-                curves.setdefault(key, {})[row["step"]] = value
-    return found
-
-
 def tensorboard_runs(folder):
     from tensorboardX.proto import event_pb2
 
@@ -241,7 +205,7 @@ def tensorboard_runs(folder):
     return {"one": curves}
 
 
-READ = {"wandb": wandb_runs, "mlflow": mlflow_runs, "trackio": trackio_runs, "tensorboard": tensorboard_runs}
+READ = {"wandb": wandb_runs, "tensorboard": tensorboard_runs}
 PACKAGES = {"tensorboard": "tensorboardX"}
 
 
@@ -304,9 +268,8 @@ def test_the_commands_follow_runs_in_several_tools(tmp_path, monkeypatch, capsys
     assert command_line.guarded(train.main, [*quick, "--out", "runs/one"]) == 0
     assert command_line.guarded(compare.main, [*quick, "--algos", "random", "afl", "--out", "runs/two"]) == 0
     for name in names:
-        for folder, runs in (("runs/one-log", 1), ("runs/two/random-log", 2), ("runs/two/afl-log", 2)):
-            found = READ[name](tmp_path / folder)
-            assert len(found) == (runs if name == "mlflow" else 1), (name, folder)  # which has a store a folder of runs
+        for folder in ("runs/one-log", "runs/two/random-log", "runs/two/afl-log"):
+            assert len(READ[name](tmp_path / folder)) == 1, (name, folder)
     capsys.readouterr()
 
 
@@ -320,12 +283,3 @@ def test_weights_and_biases_without_a_login_is_one_sentence(tmp_path, monkeypatc
     with pytest.raises(UserError, match=r"--log wandb: Weights & Biases does not start \(No API key") as caught:
         fedjax_sel.run(SMALL, callbacks=[logs.WandB(tmp_path / "log")])
     assert "\n" not in str(caught.value) and "WANDB_MODE=offline" in str(caught.value)
-
-
-def test_a_store_that_cannot_be_used_is_one_sentence(tmp_path, monkeypatch):
-    pytest.importorskip("mlflow")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nonsense://nowhere")
-    with pytest.raises(UserError, match=r"--log mlflow: the store cannot be used \(") as caught:
-        fedjax_sel.run(SMALL, callbacks=[logs.MLflow(tmp_path / "log")])
-    assert "\n" not in str(caught.value)
-    assert os.environ["MLFLOW_TRACKING_URI"]

@@ -70,7 +70,7 @@ from fedjax_sel import devices
 devices.use_every_core()
 import numpy as np
 from fedjax_sel import models, strategies
-from fedjax_sel.simulation import selection_cost
+from studies import selection_cost
 setting = selection_cost.Setting(
     strategies.make("fedcor", warmup=1, interval=1, warmup_steps=20, steps=20),
     models.make("mlp", (4, 4, 1), 3), 3, 100, 10, np.full((1, 300), 20, np.int32),

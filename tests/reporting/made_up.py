@@ -1,4 +1,4 @@
-"""Runs that nobody ran, for pages: curves that rise, cohorts drawn at random, labels, and what a strategy learned."""
+"""Runs that nobody ran, for pages: curves that rise, cohorts drawn at random, and labels."""
 
 from pathlib import Path
 
@@ -6,8 +6,7 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel import tasks
-from fedjax_sel.reporting import html
-from fedjax_sel.reporting.html import Chapter, Inside, Run
+from fedjax_sel.reporting.html import Chapter, Run
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -43,18 +42,10 @@ def result(final=0.8, rounds=ROUNDS, seconds=None, **changes):
     )  # fmt: skip
 
 
-def inside(algo):
-    rng = np.random.default_rng(0)
-    view = html.VIEWS[algo][0]
-    shape = {"embeddings": (5, CLIENTS), "matrix": (CLIENTS, CLIENTS), "values": (CLIENTS,)}[view.kind]
-    return Inside(view, ROUNDS, rng.normal(size=shape))
-
-
 def run(name, final, **changes):
     found = result(final, **{"algo": name.partition("[")[0], **changes})
     clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
-    own = [inside(name)] if name in html.VIEWS else []
-    return Run(name, Path("runs") / "nowhere", found, found.num_rounds, own, clients)
+    return Run(name, Path("runs") / "nowhere", found, clients)
 
 
 def chapter(runs, title="a setting", differs=""):

@@ -9,27 +9,12 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from studies.leaderboard import pictures
+from studies.leaderboard import multiples, pictures
 from studies.leaderboard.series import Series
 from studies.papers import page
 from tests.reporting import made_up
 
-NAMES = plots.KNOWN[: comparison_plots.MANY + 1]
-
-
-def compared(names, folder):
-    results = [made_up.result(0.5 + 0.05 * place, algo=name) for place, name in enumerate(names)]
-    comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, folder)
-
-
-def test_a_comparison_of_many_has_such_pictures_and_one_of_few_takes_them_away(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_plots, "lines", lambda *_, **__: None)  # tested elsewhere, and slow
-    monkeypatch.setattr(comparison_plots, "save", lambda figure, path, look: path.touch())
-    found = {f"accuracy_by_{over}_each.png" for over in ("round", "megabytes_down", "megabytes_up")}
-    compared(NAMES, tmp_path)
-    assert found == {path.name for path in tmp_path.glob("*_each.png")}
-    compared(NAMES[1:], tmp_path)
-    assert not [*tmp_path.glob("*_each.png")]
+NAMES = plots.KNOWN[: multiples.MANY + 1]
 
 
 @pytest.mark.parametrize("seconds", [None, 2.0])
@@ -45,7 +30,7 @@ def test_a_clock_adds_pictures_over_seconds(tmp_path, monkeypatch, seconds):
     results = [made_up.result(0.6, algo=name, seconds=seconds) for name in names]
     comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, tmp_path)
     plots.curves(dict(zip(names, results)), tmp_path / "curves.png")
-    timed = [label for label in labels if "seconds" in label and "milliseconds" not in label]
+    timed = [label for label in labels if "seconds" in label]
     assert timed == (
         [] if seconds is None else ["simulated seconds", "seconds to 50% test accuracy", "simulated seconds"]
     )
@@ -54,9 +39,9 @@ def test_a_clock_adds_pictures_over_seconds(tmp_path, monkeypatch, seconds):
 @pytest.fixture
 def drawn():
     rng = np.random.default_rng(0)
-    curves = {name: comparison_plots.Curve(np.arange(1.0, 41), rng.uniform(0, 1, (5, 40))) for name in NAMES}
-    figure = Figure(figsize=comparison_plots.size(len(curves)), layout="constrained")
-    comparison_plots.draw_multiples(
+    curves = {name: plots.Curve(np.arange(1.0, 41), rng.uniform(0, 1, (5, 40))) for name in NAMES}
+    figure = Figure(figsize=multiples.size(len(curves)), layout="constrained")
+    multiples.draw_multiples(
         figure, curves, plots.styles_of(NAMES), "random", ("round", "test accuracy"), "a setting", 1.0
     )
     return figure, curves
@@ -71,14 +56,14 @@ def test_a_panel_shows_its_strategy_with_a_band_the_baseline_and_all_others(draw
         assert own.get_color() == looks[axis.get_title()].color
         np.testing.assert_allclose(own.get_ydata(), curves[axis.get_title()].values.mean(axis=0))
         assert len(axis.collections) == 1
-        assert [line.get_color() for line in axis.lines].count(comparison_plots.OTHERS) == len(NAMES) - 2
+        assert [line.get_color() for line in axis.lines].count(multiples.OTHERS) == len(NAMES) - 2
         assert [line.get_color() for line in axis.lines].count(looks["random"].color) == 1
 
 
 def test_the_lowest_panel_of_every_column_has_numbers_and_no_words_overlap(drawn):
     figure, _ = drawn
     figure.canvas.draw()
-    lowest = figure.axes[-comparison_plots.COLUMNS :]
+    lowest = figure.axes[-multiples.COLUMNS :]
     assert all(axis.xaxis.get_ticklabels()[0].get_visible() for axis in lowest)
     places = [axis.title.get_window_extent() for axis in figure.axes] + [axis.get_window_extent() for axis in lowest]
     places += [text.get_window_extent() for text in (figure._suptitle, figure._supxlabel, figure._supylabel)]

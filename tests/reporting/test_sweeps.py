@@ -7,7 +7,7 @@ import fedjax_sel
 from fedjax_sel.cli import compare
 from fedjax_sel.reporting import sweeps
 
-SMALL = ["--num-clients", "12", "--num-selected", "3", "--rounds", "2", "--chunk", "2", "--no-selection-timing"]
+SMALL = ["--num-clients", "12", "--num-selected", "3", "--rounds", "2", "--chunk", "2"]
 
 
 def test_a_grid_has_every_combination():

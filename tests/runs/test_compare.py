@@ -22,7 +22,7 @@ from fedjax_sel import UserError, tasks
 from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
-from fedjax_sel.experiment import Experiment, experiment_of, problem
+from fedjax_sel.experiment import Experiment
 from fedjax_sel.reporting import comparison, comparison_plots, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
@@ -33,7 +33,7 @@ QUICK = ["--rounds", "3", "--chunk", "3", "--num-clients", "10", "--num-selected
 QUICK += ["--target-accuracy", "0.05"]
 PICTURES = {
     "accuracy_by_round.png", "accuracy_by_megabytes_down.png", "accuracy_by_megabytes_up.png", "to_target.png",
-    "selection_counts.png", "clients_seen.png", "gemd.png", "selection_seconds.png",
+    "selection_counts.png", "clients_seen.png", "gemd.png",
 }  # fmt: skip
 
 
@@ -133,16 +133,6 @@ def test_one_comparison_at_a_time_writes_to_a_folder(capsys, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_can_only_be_read_does_not_end_a_comparison(tmp_path):
-    """Of finished runs: the seconds of selection are timed again and not kept."""
-    (tmp_path / sweep.SELECTION_COST).mkdir()  # so that it cannot be written
-    config = fedjax_sel.Config().replace(algo="random", num_clients=10, num_selected=2, rounds=1, out=str(tmp_path))
-    job, said = sweep.Job("s", "random", experiment_of(config)), []
-    assert sweep._selection_seconds(job, problem.pose(config), said.append) > 0
-    assert said == ["timing the selection of random alone, about 10 s at most (--no-selection-timing skips it)"]
-    assert np.isnan(sweep._selection_seconds(job, problem.pose(config), None))
-
-
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
     out = tmp_path_factory.mktemp("comparison") / "out"
@@ -222,20 +212,19 @@ def test_the_end_is_a_verdict_of_80_columns(compared, capsys, tmp_path):
 
 def test_pictures_for_a_publication_are_drawn_from_finished_runs(compared, capsys, tmp_path):
     out = shutil.copytree(compared, tmp_path / "out")
-    flags = ["--format", "svg", "--style", "paper", "--no-selection-timing"]
+    flags = ["--format", "svg", "--style", "paper"]
     code, *_ = command(capsys, *QUICK, "--algos", "random[variant=md]", "fl_dp3s", *flags, "--out", out)
     assert code == 0 and (out / "accuracy_by_round.svg").read_text().startswith("<?xml")
 
 
 @pytest.mark.slow
-def test_too_few_seeds_are_said_before_the_first_run_and_selection_is_not_timed_on_request(compared, capsys, tmp_path):
+def test_too_few_seeds_are_said_before_the_first_run(compared, capsys, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(compared / "random-variant=md", out / "random-variant=md")
-    arguments = ["--algos", "random[variant=md]", "fl_dp3s", "--out", out, "--no-selection-timing"]
+    arguments = ["--algos", "random[variant=md]", "fl_dp3s", "--out", out]
     code, _, err = command(capsys, *QUICK, *arguments)
     said = "2 seeds are too few to tell (6 needed for 1 comparison); --seeds 10 is a good start\n"
-    assert code == 0 and said in err and err.index(said) < err.index("run 1 of 2") and "timing the selection" not in err
-    assert table(out)["quickstart", "fl_dp3s"]["selection_seconds_per_round"] == ""
+    assert code == 0 and said in err and err.index(said) < err.index("run 1 of 2")
 
 
 @pytest.mark.slow
@@ -278,7 +267,6 @@ def test_the_tables_numbers_are_those_of_the_runs(compared):
         np.testing.assert_allclose(float(row[name]), value, rtol=1e-5, err_msg=name)
     assert row["seed_rounds_per_second"] == row["compilation_seconds"] == ""  # one chunk: it compiles
     assert row["rounds_until_all_seen_mean"] == "N/A" and row["rounds_until_all_seen_seeds_reached"] == "0"
-    assert 0 < float(row["selection_seconds_per_round"]) < 1
 
 
 @pytest.mark.slow
@@ -286,7 +274,6 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     out = tmp_path / "out"
     shutil.copytree(compared, out)
     monkeypatch.setattr(sweep, "run_experiment", lambda *_: pytest.fail("a finished run was repeated"))
-    monkeypatch.setattr(sweep.selection_cost, "measure", lambda *_: pytest.fail("its selection was timed again"))
     code, _, err = command(capsys, *QUICK, "--algos", "random[variant=md]", "--out", out)
     assert code == 0 and "run 1 of 1: random[variant=md], quickstart (finished before)" in err
     assert list(table(out)) == [("quickstart", "random[variant=md]")]
@@ -300,7 +287,7 @@ def test_finished_runs_are_read_and_unfinished_ones_run_again(compared, capsys, 
     for key, row in table(compared).items():
         again = table(out)[key]
         assert {name for name in row if row[name] != again[name]} <= {
-            "seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round",
+            "seed_rounds_per_second", "compilation_seconds",
         }  # fmt: skip
 
     code, _, err = command(capsys, *QUICK, "--algos", "fl_dp3s", "--out", out, "--learning-rate", "0.1")
@@ -530,7 +517,7 @@ def test_a_seed_that_fails_makes_a_row_not_applicable_and_the_count_stands_besid
     cells = dict(zip(line[0].split(","), line[1].split(",")))
     for name in ("rounds_to_target", "megabytes_down_to_target", "megabytes_up_to_target", "rounds_until_all_seen"):
         assert [cells[f"{name}_{part}"] for part in ("mean", "sd", "median", "seeds_reached")] == ["N/A"] * 3 + ["1"]
-    assert cells["selection_seconds_per_round"] == "" and cells["clients_seen_mean"] == "3.5"
+    assert cells["clients_seen_mean"] == "3.5"
     assert comparison.as_markdown([row]).count("N/A (1 of 2 seeds)") == 4
 
 
@@ -680,9 +667,7 @@ def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
     (tmp_path / "optimizers.png").touch()  # of an earlier comparison
     comparison_plots.draw(rows, results, tmp_path)
-    curves = {name for name in PICTURES if name.startswith("accuracy_by_")}
-    each = {name.replace(".png", "_each.png") for name in curves}  # of so many every one has a panel, too
-    assert {path.name for path in tmp_path.iterdir()} == PICTURES - {"selection_seconds.png"} | each  # not timed
+    assert {path.name for path in tmp_path.iterdir()} == PICTURES
     results = [made_up(result.test_accuracy, BYTES, COHORTS, target=None) for result in results]
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
     comparison_plots.draw(rows, results, tmp_path)

@@ -1,4 +1,4 @@
-"""A run ends where no seed improves any more, and its best weights take the place of the last ones."""
+"""A run ends where no seed improves any more; callbacks see its weights."""
 
 from types import SimpleNamespace
 
@@ -81,10 +81,8 @@ def test_a_measure_that_is_not_taken(name, words):
         fedjax_sel.run(SMALL, callbacks=EarlyStopping(2, measure=name))
 
 
-@pytest.fixture(scope="module")
-def every_round():
-    """The weights after every round of a run whose accuracy goes up and down."""
-
+@pytest.mark.slow
+def test_a_callback_sees_the_weights_of_every_round():
     class Weights:
         def __init__(self):
             self.after = {}
@@ -93,45 +91,9 @@ def every_round():
             self.after[rounds] = weights
 
     kept = Weights()
-    result = fedjax_sel.run(SMALL.replace(learning_rate=3.0), callbacks=kept)
-    assert sorted(kept.after) == list(range(31))
-    return result, kept.after
-
-
-@pytest.mark.slow
-def test_each_seed_gets_its_best_weights(every_round, tmp_path):
-    whole, after = every_round
-    stop, out = EarlyStopping(4, measure="test_loss", restore_best=True), tmp_path / "run"
-    config = SMALL.replace(learning_rate=3.0, out=str(out))
-    result = fedjax_sel.run(config, callbacks=stop)
-    assert result.num_rounds < 30 and (stop.kept_rounds == stop.best_rounds).all()
-    np.testing.assert_array_equal(stop.best, whole.test_loss[[0, 1], stop.kept_rounds - 1])
-    for place, rounds in enumerate(stop.kept_rounds):
-        expected = jax.tree.map(lambda leaf, place=place: leaf[place], after[rounds].trained)
-        for found in (result, fedjax_sel.load(out), fedjax_sel.run(config, callbacks=stop)):
-            own = jax.tree.leaves(jax.tree.map(lambda leaf, place=place: leaf[place], found.params))
-            for ours, theirs in zip(own, jax.tree.leaves(expected), strict=True):
-                np.testing.assert_array_equal(ours, theirs)
-    going_on = fedjax_sel.run(config)  # from the last weights
-    np.testing.assert_array_equal(going_on.test_loss, whole.test_loss)
-
-
-@pytest.mark.slow
-def test_a_damaged_file_of_best_weights_is_one_sentence(tmp_path):
-    config = SMALL.replace(rounds=4, out=str(tmp_path / "run"), checkpoint_every=1)
-    fedjax_sel.run(config.replace(rounds=8), callbacks=[EarlyStopping(9, restore_best=True), StopAtTarget(1e-6)])
-    (tmp_path / "run" / "best.npz").write_bytes(b"no")
-    with pytest.raises(UserError, match=r"best.npz: cannot read the best weights .*; remove the file"):
-        fedjax_sel.run(config.replace(rounds=8), callbacks=EarlyStopping(9, restore_best=True))
-
-
-def test_weights_of_another_structure_are_rejected():
-    class Wrong:
-        def weights(self, rounds, weights):
-            return 3
-
-    with pytest.raises(UserError, match=r"^callbacks: Wrong.weights returns a value of type int, whose structure "):
-        fedjax_sel.run(SMALL.replace(rounds=1), callbacks=Wrong())
+    result = fedjax_sel.run(SMALL.replace(rounds=3), callbacks=kept)
+    assert sorted(kept.after) == [0, 1, 2, 3]
+    chex.assert_trees_all_equal(kept.after[3].trained, result.params)
 
 
 @pytest.mark.slow

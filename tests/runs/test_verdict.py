@@ -110,13 +110,6 @@ def test_a_strategy_that_names_nobody_ends_the_run(fault, tmp_path):
 
 
 @pytest.mark.slow
-def test_nobodys_memory_in_host_memory_is_neither_read_nor_written(tmp_path):
-    config = SMALL.replace(algo=PLUGIN, algo_args={"fault": "far", "after": 0}, out=str(tmp_path / "run"))
-    with pytest.raises(UserError, match="round 1, seed 3: `select` returns clients 1000, 1001"):
-        fedjax_sel.run(config.replace(optimizer="scaffold", host_client_state=True))
-
-
-@pytest.mark.slow
 def test_two_of_a_kind_in_places_that_do_not_train_are_nobodys_harm():
     variant = SMALL.replace(algo_args={"variant": "md"}, rounds=4)
     assert (fedjax_sel.run(variant).cohorts == -1).any()

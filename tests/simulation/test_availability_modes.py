@@ -14,7 +14,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.checking import MODES as REGISTRY
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import availability, layout
-from fedjax_sel.simulation.selection_cost import problem_setting
+from studies.selection_cost import problem_setting
 
 ROUNDS = 4000
 SMALL = Config().replace(

@@ -8,8 +8,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, testing
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import selection_cost
 from fedjax_sel.strategies.contract import Strategy, independent_selection
+from studies import selection_cost
 from tests.selector.recording import Recording
 
 N, K, PLACES, T = 12, 2, 8, 12

@@ -25,7 +25,7 @@ from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
 from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
-from fedjax_sel.runs.run_files import DamagedError, Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.version import __version__
 
 DIGITS = 5
@@ -43,13 +43,6 @@ def _short(value: float) -> float | None:
     return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else rounded
 
 
-def shades(values: np.ndarray) -> dict[str, Any]:
-    """Return finite numbers quantized to one byte between their minimum and maximum, in base64."""
-    low, high = float(values.min()), float(values.max())
-    steps = np.rint((values - low) * (255.0 / (high - low) if high > low else 0.0)).astype(np.uint8)
-    return {"low": _short(low), "high": _short(high), "bytes": base64.b64encode(steps.tobytes()).decode()}
-
-
 # Fields that runs of one setting may differ in. `eval_every` is not among them: the rounds to a target depend on it.
 NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
     "algo", "algo_args", "chunk", "cohort_batch", "train_metrics_every",
@@ -64,16 +57,16 @@ class Setting(NamedTuple):
     differs: str  # difference from the first setting; empty for the first one
 
 
-def by_setting(folders: Sequence[Path], read: Callable[[Path], Result] | None = None) -> list[Setting]:
-    """Read runs, by default with `reading.load`, and group them by setting in the given order.
+def by_setting(folders: Sequence[Path]) -> list[Setting]:
+    """Read runs, and group them by setting in the given order.
 
     Raises UserError if a folder has no readable run, or a run has no rounds.
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
     for path in folders:
-        if read is None and folder.has_no_round(path):
+        if folder.has_no_round(path):
             raise UserError(f"{path}: the run has no complete round yet; wait for one, or leave it out")
-        result = (read or reading.load)(path)
+        result = reading.load(path)
         flat = result.config.effective().flat()
         # The configuration does not determine the data: the server's share may depend on the strategy, and one data
         # set name may have several sources.
@@ -184,31 +177,12 @@ def places(result: Result) -> dict[str, Any]:
     }
 
 
-class View(NamedTuple):
-    """The plot type and texts for a field of a strategy's state."""
-
-    field: str
-    kind: str  # "embeddings" [d, N], "matrix" [N, N] or "values" [N]
-    title: str
-    about: str
-
-
-class Inside(NamedTuple):
-    """A field of a strategy's state for the first seed."""
-
-    view: View
-    rounds: int  # completed rounds at the checkpoint
-    values: np.ndarray
-
-
 class Run(NamedTuple):
     """One run of a chapter."""
 
     name: str
     path: Path
     result: Result
-    cohorts_known: int  # number of rounds with saved cohorts
-    insides: list[Inside]
     clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
     warmup: int = 0  # rounds before the strategy's first queries end, such as FedCor's warm-up
 
@@ -217,10 +191,7 @@ def curves(run: Run) -> dict[str, Any]:
     """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.num_training_clients).astype(np.float64)
-    seen[:, run.cohorts_known :] = np.nan
-    if run.cohorts_known:
-        found["clients_seen"] = summary(seen)
-    return found
+    return found | {"clients_seen": summary(seen)}
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
@@ -243,9 +214,9 @@ NO_CLIENT = 65_535
 
 
 def cohorts(run: Run) -> dict[str, Any] | None:
-    """Return the client IDs of the cohorts; None if no cohort is saved yet, or the IDs exceed two bytes."""
-    ids = run.result.cohorts[:, : run.cohorts_known]
-    if not ids.size or run.result.config.num_training_clients >= NO_CLIENT:
+    """Return the client IDs of the cohorts; None if the IDs exceed two bytes."""
+    ids = run.result.cohorts
+    if run.result.config.num_training_clients >= NO_CLIENT:
         return None
     seeds = max(1, min(len(ids), MOST_IDS // max(ids[0].size, 1)))
     every = -(-ids[0].size // MOST_IDS)
@@ -260,13 +231,9 @@ def cohorts(run: Run) -> dict[str, Any] | None:
     }
 
 
-def counts(run: Run) -> dict[str, Any] | None:
-    """Return the training rounds per client in descending order; None if no cohort is saved yet."""
-    if not run.cohorts_known:
-        return None
-    saved = run.result.cohorts[:, : run.cohorts_known]
-    found = metrics.selection_counts(saved, run.result.config.num_training_clients)
-    return _ranked(-np.sort(-found.astype(np.float64), axis=1))
+def counts(run: Run) -> dict[str, Any]:
+    """Return the training rounds per client in descending order."""
+    return _ranked(-np.sort(-run.result.selection_counts.astype(np.float64), axis=1))
 
 
 def clients(run: Run) -> dict[str, Any] | None:
@@ -283,52 +250,6 @@ def _ranked(values: np.ndarray, most: int = 400) -> dict[str, Any]:
     return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
 
 
-MOST_CLIENTS = 250
-_CORRELATION = View(
-    "embeddings",
-    "embeddings",
-    "Client embeddings X and their Gram matrix X^T X",
-    "The covariance of the clients' loss changes is X^T X + noise^2 I: losses of clients in the same direction from "
-    "the origin change together. The map shows the first two principal components.",
-)
-VIEWS: dict[str, tuple[View, ...]] = {
-    "fedcor": (_CORRELATION,),
-    "fedgp": (_CORRELATION,),
-    "fl_dp3s": (View(
-        "similarity", "matrix", "Similarity S of the clients' data profiles",
-        "A cohort Y is drawn with probability proportional to det(L_Y), L = S^T S: two similar clients seldom "
-        "train together.",
-    ),),
-    "divfl": (View(
-        "distances", "matrix", "Distances D between the clients' gradients",
-        "The cohort is chosen so that each client is close to one of its members.",
-    ),),
-    "oort": (View(
-        "utilities", "values", "Utility per client", "Clients with high utility are preferred; 0: not yet explored.",
-    ),),
-    "gpfl": (View("reward_sum", "values", "Sum of rewards per client", "The sum is over a client's training rounds."),),
-}  # fmt: skip
-
-
-def strategy_states(path: Path, algo: str, left_out: list[str]) -> list[Inside]:
-    """Return the plotted fields of a strategy's state; append the lack of an intact checkpoint to `left_out`."""
-    if not (views := VIEWS.get(algo, ())):
-        return []
-    for place in checkpoint.list_all(path / run_files.CHECKPOINTS):
-        try:
-            about, arrays = checkpoint.read(place)
-        except DamagedError:
-            continue
-        found = [(view, arrays.get(f".strategy.{view.field}")) for view in views]
-        return [
-            Inside(view, about["rounds"], np.asarray(values[0], np.float64))
-            for view, values in found
-            if values is not None and values.ndim >= 2 and np.isfinite(values[0]).any()
-        ]
-    left_out.append(f"State of {algo}: {path} has no intact checkpoint.")
-    return []
-
-
 def warmup(result: Result) -> int:
     """Return the rounds of a strategy's first phase, at whose end some queries of all clients stop; 0 without one."""
     if result.config.plugins():
@@ -341,30 +262,6 @@ def warmup(result: Result) -> int:
     return max((rule.last or 0 for request in of_all for rule in request.when.rules), default=0)
 
 
-def as_json(inside: Inside) -> dict[str, Any]:
-    """Return the plot data, for at most MOST_CLIENTS evenly spaced clients."""
-    view, values = inside.view, inside.values
-    chosen = np.unique(np.linspace(0, values.shape[-1] - 1, min(values.shape[-1], MOST_CLIENTS)).round().astype(int))
-    about = {"kind": view.kind, "title": view.title, "about": view.about, "rounds": inside.rounds}
-    about |= {"clients": chosen.tolist(), "of": values.shape[-1]}
-    if view.kind == "values":
-        return about | {"values": short(values)}
-    if view.kind == "matrix":
-        return about | {"matrix": shades(values[np.ix_(chosen, chosen)])}
-    x, y, shares = map(short, _two_directions(values.T))
-    return about | {"x": x, "y": y, "shares": shares, "matrix": shades((values.T @ values)[np.ix_(chosen, chosen)])}
-
-
-def _two_directions(points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return each point's first two principal components, [N] each, and their shares of the variance."""
-    centered = points - points.mean(axis=0)
-    left, scale, _ = np.linalg.svd(centered, full_matrices=False)
-    variance = scale**2 / max(float((scale**2).sum()), 1e-300)
-    two = np.zeros((len(points), 2))
-    two[:, : len(scale[:2])] = (left * scale)[:, :2]
-    return two[:, 0], two[:, 1], np.pad(variance, (0, 2))[:2]
-
-
 class Chapter(NamedTuple):
     """The runs of one setting, under one heading."""
 
@@ -375,64 +272,61 @@ class Chapter(NamedTuple):
     left_out: list[str]  # omitted content with reasons
 
 
-class Reader:
-    """A reader of run folders that caches label counts and per-client results."""
+def chapters_of(found: Sequence[Setting], with_data: bool, say: Callable[[str], None]) -> list[Chapter]:
+    """Return a page's chapters; without data, they have neither label counts nor per-client results."""
+    chapters = []
+    labels_read: dict[str, np.ndarray | str | None] = {}
+    for setting in found:
+        first_path, first = next(iter(setting.results.items()))
+        left_out: list[str] = [] if with_data else [WITHOUT_DATA]
+        labels = _labels_of(first_path, labels_read, left_out, say) if with_data else None
+        runs = []
+        for path, (name, result) in zip(setting.results, named(setting).items()):
+            clients = _clients_of(path, result, left_out, say) if with_data else None
+            runs.append(Run(name, path, result, clients, warmup(result)))
+        chapters.append(Chapter(plots.title(first.config, first.data_source), setting.differs, runs, labels, left_out))
+    return chapters
 
-    def __init__(self, with_data: bool, say: Callable[[str], None]):
-        """Create a reader; without data, it reads neither label counts nor per-client results."""
-        self._with_data, self._say = with_data, say
-        self._clients: dict[Path, np.ndarray] = {}
-        self._labels: dict[str, np.ndarray | str | None] = {}
 
-    def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
-        """Return a page's chapters; folders missing in `cohorts_known` have cohorts for all rounds."""
-        chapters = []
-        for setting in found:
-            first_path, first = next(iter(setting.results.items()))
-            left_out: list[str] = []
-            labels = self._labels_of(first_path, left_out) if self._with_data else None
-            runs = []
-            for path, (name, result) in zip(setting.results, named(setting).items()):
-                clients = self._clients_of(path, result, left_out) if self._with_data else None
-                num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
-                inside = strategy_states(path, result.config.selection.algo, left_out)
-                runs.append(Run(name, path, result, num_cohorts, inside, clients, warmup(result)))
-            if not self._with_data:
-                left_out.append("--quick: label counts and per-client results, which need the data.")
-            title = plots.title(first.config, first.data_source)
-            chapters.append(Chapter(title, setting.differs, runs, labels, left_out))
-        return chapters
+WITHOUT_DATA = "--quick: label counts and per-client results, which need the data."
 
-    def _labels_of(self, path: Path, left_out: list[str]) -> np.ndarray | None:
-        made_from = folder.made_from(path)
-        key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
-        if key not in self._labels:
-            self._say(f"partitioning the data of {path} to count labels")
-            try:
-                self._labels[key] = label_counts(path)
-            except UserError as error:
-                self._labels[key] = str(error)
-        found = self._labels[key]
-        if isinstance(found, str):
-            left_out.append(f"Label counts: {found}.")
-            return None
-        return found
 
-    def _clients_of(self, path: Path, result: Result, left_out: list[str]) -> np.ndarray | None:
-        if result.finished and path not in self._clients:
-            self._say(f"evaluating the final models of {path} on each client")
-            try:
-                reject_plugins(path)
-                found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
-                self._clients[path] = np.asarray(next(values for name, values in found.items() if name != "loss"))
-            except UserError as error:  # not cached: weights may be saved shortly after the last round
-                left_out.append(f"Per-client results: {error}.")
-        return self._clients.get(path)
+def _labels_of(
+    path: Path, known: dict[str, np.ndarray | str | None], left_out: list[str], say: Callable[[str], None]
+) -> np.ndarray | None:
+    """Return a run's label counts, or None with the reason in `left_out`; `known` holds those of equal data."""
+    made_from = folder.made_from(path)
+    key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
+    if key not in known:
+        say(f"partitioning the data of {path} to count labels")
+        try:
+            known[key] = label_counts(path)
+        except UserError as error:
+            known[key] = str(error)
+    found = known[key]
+    if isinstance(found, str):
+        left_out.append(f"Label counts: {found}.")
+        return None
+    return found
+
+
+def _clients_of(path: Path, result: Result, left_out: list[str], say: Callable[[str], None]) -> np.ndarray | None:
+    """Return the measure of a finished run's final models on each client, or None."""
+    if not result.finished:
+        return None
+    say(f"evaluating the final models of {path} on each client")
+    try:
+        reject_plugins(path)
+        found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
+    except UserError as error:
+        left_out.append(f"Per-client results: {error}.")
+        return None
+    return np.asarray(next(values for name, values in found.items() if name != "loss"))
 
 
 # The HTML of the page.
 
-SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "inside.js", "controls.js")
+SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "controls.js")
 """The scripts in execution order."""
 
 
@@ -489,12 +383,11 @@ def _origin(run: Run) -> dict[str, str]:
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
 
 
-def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
-    """Return the page as HTML, which reloads every `refresh` seconds."""
+def render(chapters: Sequence[Chapter]) -> str:
+    """Return the page as HTML."""
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
     pairs = [_pairs(chapter) for chapter in chapters]
     about = {
-        "refresh": refresh,
         "styles": {
             name: {"light": style.color, "dark": style.on_black, "dash": style.dash} for name, style in styles.items()
         },
@@ -557,7 +450,6 @@ def _run_as_json(run: Run) -> dict[str, Any]:
         "counts": counts(run),
         "clients": clients(run),
         "cohorts": cohorts(run),
-        "inside": [as_json(one) for one in run.insides],
     }
 
 
@@ -618,7 +510,6 @@ def _parts(chapter: Chapter) -> dict[str, str]:
         "selection": ("Client selection", True),
         "labels": ("Labels per client", chapter.labels is not None),
         "served": ("Performance per client", any(run.clients is not None for run in chapter.runs)),
-        "inside": ("Strategy state", any(run.insides for run in chapter.runs)),
         "reproduction": ("Reproduction", True),
         "left_out": ("Left out", bool(chapter.left_out)),
     }
@@ -628,13 +519,6 @@ def _parts(chapter: Chapter) -> dict[str, str]:
 def _rows(chapter: Chapter) -> list[comparison.Row]:
     """Return the table rows, with the measure at equal seconds for finished runs."""
     done = [run for run in chapter.runs if run.result.finished]
-    timed = comparison.with_equal_seconds([_row(run) for run in done], [run.result for run in done])
-    found = {row.algo: row for row in timed}
-    return [found.get(run.name) or _row(run) for run in chapter.runs]
-
-
-def _row(run: Run) -> comparison.Row:
-    """Return a run's table row, without the measures of selection if its last cohorts are not saved yet."""
-    row, complete = comparison.row("", run.name, run.result), run.cohorts_known == run.result.num_rounds
-    unknown = dict.fromkeys(("clients_seen", "rounds_until_all_seen", *comparison.SELECTION_FAIRNESS))
-    return row if complete else row._replace(**unknown)
+    rows = [comparison.row("", run.name, run.result) for run in done]
+    found = {row.algo: row for row in comparison.with_equal_seconds(rows, [run.result for run in done])}
+    return [found.get(run.name) or comparison.row("", run.name, run.result) for run in chapter.runs]

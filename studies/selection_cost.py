@@ -17,9 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fedjax_sel import devices
+from fedjax_sel import Experiment, devices
 from fedjax_sel.core import jax_settings, memory
-from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.simulation import queries

@@ -14,8 +14,6 @@ import fedjax_sel
 from fedjax_sel import devices, models
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import selection_cost
-from fedjax_sel.simulation.selection_cost import Setting
 from fedjax_sel.strategies.contract import (
     ALL,
     CANDIDATES,
@@ -29,6 +27,8 @@ from fedjax_sel.strategies.contract import (
     at_start,
     every,
 )
+from studies import selection_cost
+from studies.selection_cost import Setting
 
 N, K, T, D = 7, 2, 20, 4
 MODEL = models.make("mlp", (2, 2, 1), 3)

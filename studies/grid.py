@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from fedjax_sel import Config, DamagedRunError, Experiment, NonFiniteUpdateError, Result, UserError, devices
+from fedjax_sel.core import files
 from fedjax_sel.runs import checkpoint, folder, reading, run_files
 from fedjax_sel.runs.experiment import finished, run_experiment
 from fedjax_sel.runs.terminal import Interruption
@@ -36,7 +38,19 @@ class Until:
     def chunk(self, rounds: Result, first: int) -> bool:
         """Return whether the run may end."""
         del rounds, first
-        return self._enough(reading.so_far(self._path)[0])
+        return self._enough(_so_far(self._path))
+
+
+def _so_far(path: Path) -> Result:
+    """Return all rounds with rows; rounds after the newest checkpoint have no cohorts yet, and -1 in their place."""
+    config, about = folder.stored_config(path), checkpoint.newest(path)
+    seeds, text = len(config.run.seeds), (path / run_files.METRICS).read_text(encoding="utf-8")
+    cohorts = np.zeros((seeds, 0, config.cohort_size), np.int32)
+    with contextlib.suppress(FileNotFoundError):
+        cohorts = files.read_array(path / run_files.COHORTS)
+    missing = max((text.count("\n") - 1) // seeds - cohorts.shape[1], 0)
+    cohorts = np.pad(cohorts, ((0, 0), (0, missing), (0, 0)), constant_values=-1)
+    return run_files.parse(config, "", text, cohorts, about is None or about["higher_is_better"])
 
 
 def result_of(path: Path, config: Config, enough: Enough) -> Result | None:

@@ -1,7 +1,6 @@
 """`fedjax-sel report`: a table and a plot per setting, or one HTML page, from run folders."""
 
 import argparse
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,8 +21,6 @@ EPILOG = """examples:
       a table and curves
   fedjax-sel report runs/digits --html report.html
       all runs of a comparison, on one page
-  fedjax-sel report runs/a --html --watch
-      a page that follows a run; stop with Ctrl-C
 
 Runs are grouped by setting (data, partition, model, training, rounds, seeds, target, ...). Each setting has its own
 table, headed by its differences, and its own plot: comparison-1.png, comparison-2.png. On an HTML page, each setting is
@@ -31,7 +28,6 @@ a chapter. The page is one self-contained file; docs/reports.md shows one.
 """
 PAGE, PICTURE = Path("report.html"), Path("curves.png")
 PAGES = (".html", ".htm")
-SECONDS = 5  # polling interval of --watch
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -43,8 +39,6 @@ def main(arguments: Sequence[str]) -> int:
 
     if parsed.html is not None:
         html.plotly()  # reports a missing package before any run is read
-        if parsed.watch:
-            return _watch(parsed.folders, parsed.html, not parsed.quick)
     found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)
@@ -52,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         for setting in found:
             print(f"\n{measures(html.named(setting), setting.results)}")
     if parsed.html is not None:
-        _write(parsed.html, html.Reader(not parsed.quick, say).chapters(found, {}))
+        _write(parsed.html, html.Reader(not parsed.quick, say).chapters(found))
         print(f"Report in {parsed.html}")
     return 0
 
@@ -72,7 +66,6 @@ def make_parser() -> Parser:
     how.add_argument("--measures", action="store_true", help=about)
     about = f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'"
     how.add_argument("--html", nargs="?", type=command_line.path, const=PAGE, metavar="FILE", help=about)
-    how.add_argument("--watch", action="store_true", help="with --html: update the page until all runs finish")
     about = "with --html: skip the plots that need the runs' data (labels, per client)"
     how.add_argument("--quick", action="store_true", help=about)
     return parser
@@ -83,9 +76,8 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.out is not None and parsed.out.suffix.lower() in PAGES:
         raise UserError(f"--out: {parsed.out} is a page, not a picture; write --html {parsed.out}")
     if parsed.html is None:
-        for flag in ("watch", "quick"):
-            if getattr(parsed, flag):
-                raise UserError(f"--{flag}: has no effect without --html; add that, or remove --{flag}")
+        if parsed.quick:
+            raise UserError("--quick: has no effect without --html; add that, or remove --quick")
         return
     is_run = (parsed.html / "config.json").exists()
     if parsed.html.is_dir() and not is_run:
@@ -94,14 +86,12 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
     if parsed.out is None and parsed.style != "screen":
         raise UserError("--style: has no effect on the page; add --out, or remove --style")
-    if parsed.watch and parsed.out is not None:
-        raise UserError("--out: --watch writes only the page; remove --out or --watch")
 
 
-def _write(path: Path, chapters: list, refresh: int | None = None) -> None:
+def _write(path: Path, chapters: list) -> None:
     from fedjax_sel.reporting import html
 
-    text = html.render(chapters, refresh).encode()
+    text = html.render(chapters).encode()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write(path, text)
@@ -123,42 +113,6 @@ def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
     for run in empty:
         say(f"{run} has no complete round yet; skipped")
     return [run for run in runs if run not in empty] or runs
-
-
-def _watch(given: list[Path], path: Path, with_data: bool) -> int:
-    """Rewrite the page on every new round, until all runs finish or the user interrupts.
-
-    A folder of runs may gain runs, so it is followed until the user interrupts.
-    """
-    from fedjax_sel.reporting import html
-    from fedjax_sel.runs import reading
-
-    reader, before, last = html.Reader(with_data, say), None, None
-    say(f"following {', '.join(map(str, given))}; stop with Ctrl-C")
-    try:
-        while True:
-            folders = _runs(given)
-            seen = {folder: reading.so_far(folder) for folder in folders}
-            results = {folder: result for folder, (result, _) in seen.items() if result.num_rounds}
-            with_cohorts = {folder: seen[folder][1] for folder in results}
-            rounds = {folder: result.num_rounds for folder, result in results.items()}
-            done = rounds == with_cohorts and all(one.finished and one.num_rounds for one, _ in seen.values())
-            # One more look after the last round: files written after it are complete by then.
-            finished = done and folders == given and before == (rounds, with_cohorts)
-            if results and (finished or before != (rounds, with_cohorts)):
-                found = html.by_setting(list(results), results.__getitem__)
-                last = reader.chapters(found, with_cohorts)
-                _write(path, last, None if finished else SECONDS)
-                say(f"{path}: " + ", ".join(f"{folder.name} {count}" for folder, count in rounds.items()) + " rounds")
-                before = rounds, with_cohorts
-            if finished:
-                break
-            time.sleep(SECONDS)
-    except KeyboardInterrupt:
-        if last is not None:
-            _write(path, last)  # without the auto-reload of a page that is still updated
-    print(f"Report in {path}" if last is not None else "No run has a complete round yet; no report was written")
-    return 0
 
 
 def _tables_and_pictures(found: list, out: Path, style: str) -> None:

@@ -1,6 +1,5 @@
 """Reading of run folders, finished or still growing, and the performance per client of a finished run."""
 
-import contextlib
 import dataclasses
 import hashlib
 import warnings
@@ -79,13 +78,9 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
 
 def load(path: Path) -> Result:
     """Return the result in a run folder, finished or not, up to the last round that a manifest covers."""
-    return _read(path, _config(path), checkpoint.newest(path))
-
-
-def _config(path: Path) -> Config:
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
-    return folder.stored_config(path)
+    return _read(path, folder.stored_config(path), checkpoint.newest(path))
 
 
 def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
@@ -160,28 +155,6 @@ def _difference(stored: Config, wanted: Config) -> str:
         if old != new and name not in NOT_OF_THE_TRAJECTORY
     ]
     return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
-
-
-def so_far(path: Path) -> tuple[Result, int]:
-    """Return all rounds with rows, perhaps none, and the number of rounds with cohorts.
-
-    Rows are written after each chunk, cohorts only with a checkpoint. Cohorts after the newest checkpoint are filled
-    with -1, as for a round in which no client trained. The last rows have no digest yet, so they are not verified.
-    """
-    config = _config(path)
-    seeds, selected = len(config.run.seeds), config.cohort_size
-    try:
-        text, cohorts = "", np.zeros((seeds, 0, selected), np.int32)
-        with contextlib.suppress(FileNotFoundError):
-            text = files.read_text(path / METRICS)
-        with contextlib.suppress(FileNotFoundError):
-            cohorts = files.read_array(path / COHORTS)
-        rounds = max((text.count("\n") - 1) // seeds, 0)
-        missing = np.full((seeds, max(rounds - cohorts.shape[1], 0), *cohorts.shape[2:]), -1, np.int32)
-        result = _parsed(path, config, checkpoint.newest(path), text, np.concatenate([cohorts, missing], axis=1))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: the run cannot be read ({error}); restore its files, or leave it out") from error
-    return result, min(result.num_rounds, cohorts.shape[1])
 
 
 def with_model(result: Result, experiment_or_config: Experiment | Config) -> Result:

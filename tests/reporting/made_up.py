@@ -54,7 +54,7 @@ def run(name, final, **changes):
     found = result(final, **{"algo": name.partition("[")[0], **changes})
     clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
     own = [inside(name)] if name in html.VIEWS else []
-    return Run(name, Path("runs") / "nowhere", found, found.num_rounds, own, clients)
+    return Run(name, Path("runs") / "nowhere", found, own, clients)
 
 
 def chapter(runs, title="a setting", differs=""):

@@ -1,7 +1,6 @@
-"""`report --html` on folders: what is read again, what is not imported, and a run that goes on."""
+"""`report --html` on folders: what is read again, what is not imported."""
 
 import dataclasses
-import re
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from fedjax_sel.cli import command_line, report
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import html
-from fedjax_sel.runs import reading, run_files
+from fedjax_sel.runs import run_files
 from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
 from tests.reporting.test_page import numbers_of
@@ -122,84 +121,10 @@ def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     assert list(html.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
-@pytest.mark.parametrize("rows,cohorts", [(0, 0), (3, 0), (7, 4), (20, 20)])
-def test_a_run_is_read_as_far_as_it_got(tmp_path, rows, cohorts):
-    whole = write(tmp_path / "run", rows, cohorts)
-    found, known = reading.so_far(tmp_path / "run")
-    assert (found.num_rounds, known) == (rows, cohorts)
-    if rows:
-        np.testing.assert_allclose(found.test_accuracy, whole.test_accuracy[:, :rows], rtol=1e-6)
-    np.testing.assert_array_equal(found.cohorts[:, :known], whole.cohorts[:, :known])
-    assert (found.cohorts[:, known:] == -1).all()
-
-
-def test_half_a_row_is_not_yet_a_round(tmp_path):
-    write(tmp_path / "run", 3, 0)
-    table = tmp_path / "run" / run_files.METRICS
-    table.write_text(table.read_text()[:-20])
-    assert reading.so_far(tmp_path / "run")[0].num_rounds == 2
-
-
-def test_a_run_is_followed_to_its_end(tmp_path, monkeypatch, capsys):
-    states = iter([(3, 0), (8, 4), (20, 20), (20, 20)])
-    write(tmp_path / "run", 0, 0)
-    seen, path = [], tmp_path / "page.html"
-
-    def sleep(_):
-        if path.exists():
-            about = numbers_of(path.read_text())
-            seen.append((about["refresh"], about["settings"][0]["runs"][0]["rounds"]))
-        write(tmp_path / "run", *next(states))
-
-    monkeypatch.setattr(report.time, "sleep", sleep)
-    code = command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path), "--watch", "--quick"])
-    out, err = capsys.readouterr()
-    assert code == 0 and out.endswith(f"Report in {path}\n"), err
-    assert seen == [(5, 3), (5, 8), (5, 20)]
-    assert numbers_of(path.read_text())["refresh"] is None
-    assert re.findall(r"run (\d+) rounds", err) == ["3", "8", "20", "20"]
-
-
-def test_runs_that_begin_in_a_followed_folder_come_onto_the_page(tmp_path, monkeypatch):
-    runs, path, looks = tmp_path / "runs", tmp_path / "page.html", []
-
-    def sleep(_):
-        looks.append([run["name"] for run in numbers_of(path.read_text())["settings"][0]["runs"]])
-        if len(looks) == 3:
-            interrupt()
-        (runs / "b").mkdir(exist_ok=True)
-        write(runs / "b", 20, 20, algo="oort")
-
-    monkeypatch.setattr(report.time, "sleep", sleep)
-    (runs / "a").mkdir(parents=True)
-    write(runs / "a", 20, 20)
-    assert command_line.guarded(report.main, [str(runs), "--html", str(path), "--watch", "--quick"]) == 0
-    assert looks == [["random"], ["random", "oort"], ["random", "oort"]]
-
-
-def interrupt():
-    raise KeyboardInterrupt
-
-
-def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(report.time, "sleep", lambda _: interrupt())
-    path = tmp_path / "page.html"
-    write(tmp_path / "run", 5, 0)
-    arguments = [str(tmp_path / "run"), "--html", str(path), "--watch", "--quick"]
-    assert command_line.guarded(report.main, arguments) == 0
-    about = numbers_of(path.read_text())
-    assert about["refresh"] is None and about["settings"][0]["runs"][0]["rounds"] == 5
-    write(tmp_path / "run", 0, 0)
-    path.unlink()
-    assert command_line.guarded(report.main, arguments) == 0
-    assert not path.exists() and "No run has a complete round yet" in capsys.readouterr().out
-
-
 @pytest.mark.filterwarnings("ignore:.*the rows cannot be verified")
 @pytest.mark.parametrize(
     "arguments,says",
     [
-        (["RUN", "--watch"], "--watch: has no effect without --html"),
         (["RUN", "--quick"], "--quick: has no effect without --html"),
         (["RUN", "--html", "FOLDER"], "is a folder; name a file in it"),
         (["RUN", "--html", "page.png"], "does not end in .html"),
@@ -208,11 +133,8 @@ def test_ctrl_c_ends_following_and_leaves_a_page_that_nobody_reads_again(tmp_pat
         (["--html", "RUN", "RUN"], "put --html last"),
         (["RUN", "--html", "page.html", "--style", "paper"], "--style: has no effect on the page"),
         (["RUN", "--html", "FILE/page.html"], "cannot write"),
-        (["RUN", "--html", "page.html", "--watch", "--out", "a.png"], "writes only the page"),
         (["FOLDER", "--html", "page.html"], "has no readable run"),
-        (["FOLDER", "--html", "page.html", "--watch"], "has no readable run"),
         (["missing", "--html", "page.html"], "no such folder"),
-        (["missing", "--html", "page.html", "--watch"], "no such folder"),
         (["RUN", "--html", ""], "is empty"),
     ],
 )

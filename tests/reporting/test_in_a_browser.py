@@ -3,7 +3,6 @@
 import itertools
 import re
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -292,19 +291,3 @@ def test_on_paper_it_is_dark_on_white_as_wide_as_a_page_and_short(shown):
     assert pdf.startswith(b"%PDF") and len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 4
     assert opened.run("window.printed") == ["rgb(255, 255, 255)", 680, "#1c2024"]
     assert opened.run(f"{FIRST}._fullLayout.font.color") == "#e6e9ec" and opened.run(f"{FIRST}._fullLayout.width") > 900
-
-
-@pytest.mark.slow
-def test_a_page_that_follows_keeps_what_was_chosen(chromium, tmp_path):
-    path = tmp_path / "report.html"
-    path.write_text(html.render(made_up.chapters()[:1], refresh=2), encoding="utf-8")
-    chromium.errors.clear()
-    chromium.open(path)
-    click(chromium, "[data-strategy=oort]")
-    chromium.run("window.before = true")
-    until = time.monotonic() + 60
-    while chromium.run("window.before === true || document.readyState !== 'complete'") and time.monotonic() < until:
-        time.sleep(0.2)
-    assert chromium.run("window.before") is None and chromium.errors == []
-    assert sum(chromium.run(TRACES % "oort")) == 0 < sum(chromium.run(TRACES % "random"))
-    click(chromium, "[data-control=follow]")

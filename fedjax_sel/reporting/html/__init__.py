@@ -207,7 +207,6 @@ class Run(NamedTuple):
     name: str
     path: Path
     result: Result
-    cohorts_known: int  # number of rounds with saved cohorts
     insides: list[Inside]
     clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
     warmup: int = 0  # rounds before the strategy's first queries end, such as FedCor's warm-up
@@ -217,10 +216,7 @@ def curves(run: Run) -> dict[str, Any]:
     """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
     seen = metrics.clients_seen(run.result.cohorts, run.result.config.num_training_clients).astype(np.float64)
-    seen[:, run.cohorts_known :] = np.nan
-    if run.cohorts_known:
-        found["clients_seen"] = summary(seen)
-    return found
+    return {**found, "clients_seen": summary(seen)}
 
 
 def summary(values: np.ndarray) -> dict[str, Any]:
@@ -243,9 +239,9 @@ NO_CLIENT = 65_535
 
 
 def cohorts(run: Run) -> dict[str, Any] | None:
-    """Return the client IDs of the cohorts; None if no cohort is saved yet, or the IDs exceed two bytes."""
-    ids = run.result.cohorts[:, : run.cohorts_known]
-    if not ids.size or run.result.config.num_training_clients >= NO_CLIENT:
+    """Return the client IDs of the cohorts; None if the IDs exceed two bytes."""
+    ids = run.result.cohorts
+    if run.result.config.num_training_clients >= NO_CLIENT:
         return None
     seeds = max(1, min(len(ids), MOST_IDS // max(ids[0].size, 1)))
     every = -(-ids[0].size // MOST_IDS)
@@ -260,12 +256,9 @@ def cohorts(run: Run) -> dict[str, Any] | None:
     }
 
 
-def counts(run: Run) -> dict[str, Any] | None:
-    """Return the training rounds per client in descending order; None if no cohort is saved yet."""
-    if not run.cohorts_known:
-        return None
-    saved = run.result.cohorts[:, : run.cohorts_known]
-    found = metrics.selection_counts(saved, run.result.config.num_training_clients)
+def counts(run: Run) -> dict[str, Any]:
+    """Return the training rounds per client in descending order."""
+    found = metrics.selection_counts(run.result.cohorts, run.result.config.num_training_clients)
     return _ranked(-np.sort(-found.astype(np.float64), axis=1))
 
 
@@ -384,8 +377,8 @@ class Reader:
         self._clients: dict[Path, np.ndarray] = {}
         self._labels: dict[str, np.ndarray | str | None] = {}
 
-    def chapters(self, found: Sequence[Setting], cohorts_known: dict[Path, int]) -> list[Chapter]:
-        """Return a page's chapters; folders missing in `cohorts_known` have cohorts for all rounds."""
+    def chapters(self, found: Sequence[Setting]) -> list[Chapter]:
+        """Return a page's chapters."""
         chapters = []
         for setting in found:
             first_path, first = next(iter(setting.results.items()))
@@ -394,9 +387,8 @@ class Reader:
             runs = []
             for path, (name, result) in zip(setting.results, named(setting).items()):
                 clients = self._clients_of(path, result, left_out) if self._with_data else None
-                num_cohorts = min(cohorts_known.get(path, result.num_rounds), result.num_rounds)
                 inside = strategy_states(path, result.config.selection.algo, left_out)
-                runs.append(Run(name, path, result, num_cohorts, inside, clients, warmup(result)))
+                runs.append(Run(name, path, result, inside, clients, warmup(result)))
             if not self._with_data:
                 left_out.append("--quick: label counts and per-client results, which need the data.")
             title = plots.title(first.config, first.data_source)
@@ -489,12 +481,11 @@ def _origin(run: Run) -> dict[str, str]:
 MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
 
 
-def render(chapters: Sequence[Chapter], refresh: int | None = None) -> str:
-    """Return the page as HTML, which reloads every `refresh` seconds."""
+def render(chapters: Sequence[Chapter]) -> str:
+    """Return the page as HTML."""
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
     pairs = [_pairs(chapter) for chapter in chapters]
     about = {
-        "refresh": refresh,
         "styles": {
             name: {"light": style.color, "dark": style.on_black, "dash": style.dash} for name, style in styles.items()
         },
@@ -627,14 +618,7 @@ def _parts(chapter: Chapter) -> dict[str, str]:
 
 def _rows(chapter: Chapter) -> list[comparison.Row]:
     """Return the table rows, with the measure at equal seconds for finished runs."""
+    rows = {run.name: comparison.row("", run.name, run.result) for run in chapter.runs}
     done = [run for run in chapter.runs if run.result.finished]
-    timed = comparison.with_equal_seconds([_row(run) for run in done], [run.result for run in done])
-    found = {row.algo: row for row in timed}
-    return [found.get(run.name) or _row(run) for run in chapter.runs]
-
-
-def _row(run: Run) -> comparison.Row:
-    """Return a run's table row, without the measures of selection if its last cohorts are not saved yet."""
-    row, complete = comparison.row("", run.name, run.result), run.cohorts_known == run.result.num_rounds
-    unknown = dict.fromkeys(("clients_seen", "rounds_until_all_seen", *comparison.SELECTION_FAIRNESS))
-    return row if complete else row._replace(**unknown)
+    timed = comparison.with_equal_seconds([rows[run.name] for run in done], [run.result for run in done])
+    return list((rows | {row.algo: row for row in timed}).values())

@@ -132,10 +132,3 @@ function paper(on) {
 window.addEventListener("beforeprint", () => paper(true));
 window.addEventListener("afterprint", () => paper(false));
 window.addEventListener("beforeunload", remember);
-
-if (report.refresh) {
-  const box = element("input", { type: "checkbox", "data-control": "follow" });
-  box.checked = true;
-  document.querySelector("header").append(element("label", {}, box, " follow the run (reloads every few seconds)"));
-  setInterval(() => { if (box.checked && !document.hidden) { remember(); location.reload(); } }, 1000 * report.refresh);
-}

@@ -71,7 +71,6 @@ def run(
 
     from fedjax_sel import callbacks as given
     from fedjax_sel import logs
-    from fedjax_sel.core import machines
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import terminal
@@ -83,10 +82,10 @@ def run(
     folder = with_folder.config.run.out
     if log and folder is None:
         raise UserError("log: loggers write beside the run folder; give out= as well")
-    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and machines.is_first() else ()))
+    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder else ()))
     with terminal.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
-    if folder is not None and machines.is_first():
+    if folder is not None:
         plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
     terminal.end_script(result, result.stopped_by, progress)
     return result

@@ -259,7 +259,7 @@ class EarlyStopping:
                 f"measure: {self._measure} is not measured with train_metrics_every=0; set it to the number of rounds "
                 "between evaluations"
             )
-        if config.run.out is not None and jax.process_index() == 0:
+        if config.run.out is not None:
             self._file = Path(config.run.out) / BEST_WEIGHTS
             if not rounds:
                 self._file.unlink(missing_ok=True)

@@ -422,7 +422,6 @@ class RunConfig:
         "it, or fail if it does not exist",
     )
     deterministic: bool = _setting(False, "make GPU runs repeatable to the bit, at the price of some slower operations")
-    distributed: bool = _setting(False, "share the work with other machines, each started with the same command")
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
@@ -437,7 +436,7 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_client_state",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "host_client_state",
     "host_images", "keep", "mesh", "on_nonfinite",
     "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip

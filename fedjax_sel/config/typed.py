@@ -81,7 +81,6 @@ class Settings(TypedDict, total=False):
     keep: int
     resume: Literal["auto", "never", "must"]
     deterministic: bool
-    distributed: bool
     on_nonfinite: Literal["stop", "skip"]
     out: str | None
 

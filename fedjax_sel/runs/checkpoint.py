@@ -132,18 +132,11 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
     """Yield orbax and an open checkpointer; errors are raised and not also logged."""
     import orbax.checkpoint as ocp  # the import takes seconds
 
-    # With several hosts only the first one writes, so orbax must not wait for the others.
-    alone = ocp.options.MultiprocessingOptions(
-        primary_host=jax.process_index(),
-        active_processes={jax.process_index()} if jax.process_count() > 1 else None,
-        barrier_sync_key_prefix="fedjax_sel" if jax.process_count() > 1 else None,
-    )
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
     log = logging.getLogger("absl")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
-        with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             yield ocp, checkpointer
     finally:
         log.setLevel(level)

@@ -214,7 +214,7 @@ def per_client(
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
     assert result.weights is not None, "`problem_of` rejects such results"
     weights = checkpoint.like(shapes, result.weights)
-    found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
+    found = jax.device_get(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     about: dict[str, np.ndarray] = {}
     if on == "test" and problem.client_tests is not None and host.client_tests is not None:
         about["examples"] = host.client_tests.sizes

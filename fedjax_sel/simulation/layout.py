@@ -12,7 +12,6 @@ from fedjax_sel.core import jax_settings, memory, parsing
 from fedjax_sel.data import examples
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
@@ -84,13 +83,9 @@ def _store(problem: Problem, plan: Plan, seeds_at_once: int) -> HostStore | None
     of_a_device = seeds_at_once // groups * num_clients * memory.array_bytes(row)
     limit, wanted = memory.device_memory(), run.host_client_state
     if wanted is None:
-        wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit and not run.distributed
+        wanted = limit is not None and COPIES * of_a_device > MOST_OF_A_DEVICE * limit
     if not wanted or not of_a_device:
         return None
-    if run.distributed:
-        raise UserError(
-            "--host-client-state: a run on several machines keeps client state on its devices; leave this flag out"
-        )
     leaves, structure = jax.tree.flatten(row)
     return HostStore(tuple(np.zeros((len(run.seeds), num_clients, *a.shape), a.dtype) for a in leaves), structure)
 

@@ -88,7 +88,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
                 carry = carry._replace(info=info, start=bill)
             carry = carry._replace(strategy=_initial_states(plan, carry, federation, streams))
         waits = seeds_at_once < len(run.seeds)
-        carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
+        carry = jax.device_get(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
 
@@ -96,7 +96,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
 def _with_host_table(plan: Plan, store: HostStore, carry: Carry, seeds: slice, fresh: bool) -> Carry:
     """Fill the client table in host memory, and return the carry with a reference to it."""
     if fresh:
-        rows = devices.fetch(jax.jit(jax.vmap(plan.kept_at_first))(carry.params))
+        rows = jax.device_get(jax.jit(jax.vmap(plan.kept_at_first))(carry.params))
         store.load(seeds, jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], rows))
     else:
         assert isinstance(carry.clients, Kept), "a checkpoint holds the table itself"
@@ -217,7 +217,7 @@ def _initial_states(plan: Plan, carry: Carry, federation: Federation, streams: S
     """Return the strategy's states before the first round, [S, ...] in host memory."""
     if plan.strategy.init is no_state:
         return ()
-    on_host = devices.fetch(jax.jit(partial(_of_start, plan))(carry, federation, streams))
+    on_host = jax.device_get(jax.jit(partial(_of_start, plan))(carry, federation, streams))
     return initial_states(plan.strategy, *on_host)
 
 
@@ -270,7 +270,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
             carries[turn], records = program.chunk(carry, np.int32(first), program.federation, program.streams)
             if len(programs) > 1:
-                carries[turn] = devices.fetch(carries[turn])
+                carries[turn] = jax.device_get(carries[turn])
             parts.append(records)
         records = parts[0]
         if len(parts) > 1:
@@ -283,7 +283,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
 
 def seen_at_first(programs: list[Program], view: View) -> Any:
     """Return a view of the programs' starting state, all seeds, in host memory."""
-    return devices.fetch(_copy_view([program.carry for program in programs], view))
+    return jax.device_get(_copy_view([program.carry for program in programs], view))
 
 
 def _copy_view(carries: list[Any], view: View) -> Any:

@@ -6,7 +6,6 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.core import memory
-from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import layout, run
@@ -97,8 +96,3 @@ def test_what_devices_do_not_hold_stays_with_the_host(monkeypatch):
     assert layout.lay_out(two_seeds, 1).plan.store is None  # in turns, 3 are not
     nothing = pose(CONFIG.replace(optimizer="fedavg", momentum_buffer="reset", host_client_state=True))
     assert layout.lay_out(nothing, 1).plan.store is None
-
-
-def test_several_machines_are_refused():
-    with pytest.raises(UserError, match="--host-client-state: a run on several machines"):
-        layout.lay_out(pose(CONFIG.replace(host_client_state=True, distributed=True)), 1)

@@ -393,9 +393,6 @@ class RunConfig:
     )
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
-    host_images: bool | None = _setting(
-        None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
-    )
     host_client_state: bool | None = _setting(
         None,
         "keep per-client state (SCAFFOLD's control variates, persistent momentum) in host memory and transfer the "
@@ -437,7 +434,7 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
     "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "host_client_state",
-    "host_images", "keep", "mesh", "on_nonfinite",
+    "keep", "mesh", "on_nonfinite",
     "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 

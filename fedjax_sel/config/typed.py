@@ -72,7 +72,6 @@ class Settings(TypedDict, total=False):
     eval_clients_every: int
     chunk: int
     cohort_batch: int | None
-    host_images: bool | None
     host_client_state: bool | None
     seeds_at_once: int | None
     mesh: str | None

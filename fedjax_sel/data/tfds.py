@@ -138,10 +138,7 @@ def read(folder: Path, name: str) -> Dataset:
         for split in splits:
             if split not in sizes:
                 raise UserError(f"{folder} has no {split!r} split (it has: {', '.join(sizes) or 'none'}): use another")
-        with download.bar(f"decoding {name}", sum(sizes[split] for split in splits)) as advance:
-            (*train, jpeg), (*test, _) = (
-                _decode(folder, builder, split, sizes[split], keys, advance) for split in splits
-            )
+        (*train, jpeg), (*test, _) = (_decode(folder, builder, split, sizes[split], keys) for split in splits)
     if train[0].shape[1:] != test[0].shape[1:]:
         raise UserError(f"{folder} has images of different sizes in its splits: prepare it with one size")
     source = f"TFDS {about.get('version', folder.name)}"
@@ -173,9 +170,7 @@ def _keys(tfds: Any, info: Any, folder: Path) -> _Keys:
     return _Keys(images[0], labels[0], image.shape[-1], int(features[labels[0]].num_classes or 0))
 
 
-def _decode(
-    folder: Path, builder: Any, split: str, size: int, keys: _Keys, advance: Any
-) -> tuple[np.ndarray, np.ndarray, bool]:
+def _decode(folder: Path, builder: Any, split: str, size: int, keys: _Keys) -> tuple[np.ndarray, np.ndarray, bool]:
     from PIL import Image
     from tensorflow_datasets.core.decode import DeserializeMethod
     from tensorflow_datasets.proto import tf_example_pb2
@@ -185,7 +180,7 @@ def _decode(
     images, labels, jpeg, mode = np.empty(0, np.uint8), np.empty(size, np.int32), False, _PILLOW_MODES[keys.channels]
     try:
         records = builder.as_data_source(split=split, deserialize_method=DeserializeMethod.RAW_BYTES)
-        for start in range(0, size, _CHUNK_EXAMPLES):
+        for start in download.tracked(range(0, size, _CHUNK_EXAMPLES), f"decoding {folder}"):
             positions = list(range(start, min(start + _CHUNK_EXAMPLES, size)))
             for position, record in zip(positions, records.__getitems__(positions), strict=True):
                 example = tf_example_pb2.Example.FromString(record)  # pyright: ignore[reportAttributeAccessIssue]
@@ -200,7 +195,6 @@ def _decode(
                     raise UserError(f"{folder} has images of different sizes: use a data set with one image size")
                 images[position] = pixels
                 labels[position] = feature[keys.label].int64_list.value[0]
-            advance(len(positions))
     except UserError:
         raise
     except Exception as problem:

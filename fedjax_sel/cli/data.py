@@ -54,9 +54,6 @@ def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, popula
         "labels per client": f"{num_labels.min()} to {num_labels.max()}, mean {num_labels.mean():.2f}",
         "effective classes": f"{differ.effective_classes:.2f} of {len(reference)} (mean exp(entropy))",
         "distance to all data": f"{differ.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
-        "Hellinger distance": f"{differ.hellinger:.3f} (mean; 0 to 1)",
-        "Jensen-Shannon": f"{differ.jensen_shannon:.3f} (mean distance, base 2; 0 to 1)",
-        "earth mover's": f"{differ.earth_mover:.3f} (mean distance, summed over labels as in GEMD; 0 to 2)",
         f"GEMD of {num_selected} at random": f"{np.mean(distances):.3f} (expected; 0 to 2, low is diverse)",
     }
 
@@ -128,13 +125,12 @@ def _draw_heat_map(axes: Any, label_counts: np.ndarray) -> None:
 
 DESCRIPTION = (
     "Shows the clients' examples and labels under a partition: a table and a plot. With --available, also counts "
-    "the available clients of each round; --save-availability saves them."
+    "the available clients of each round."
 )
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
   fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
-  fedjax-sel data --available markov --available-args share=0.5 \\
-      --rounds 200 --save-availability who.csv
+  fedjax-sel data --available markov --available-args share=0.5 --rounds 200
 """
 
 
@@ -146,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     validate(config)
     command_line.reject_ineffective(flags, [config])
     for name, has_effect, needed in (
-        ("rounds", config.selection.available != "1" or flags.save_availability, "--available or --save-availability"),
+        ("rounds", config.selection.available != "1", "--available"),
         ("timing", config.selection.available == "speed", "--available speed"),
     ):
         if name in vars(flags) and not has_effect:
@@ -170,8 +166,6 @@ def make_parser() -> Parser:
         default=Path("partition.png"),
         help="image file to write (default: partition.png)",
     )
-    about = "file to write for --available: the first seed's table, 0 and 1, clients x rounds (default: none)"
-    own.add_argument("--save-availability", metavar="FILE", type=command_line.path, help=about)
     return parser
 
 
@@ -185,7 +179,6 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import load_data, partitioned
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import run_files
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -207,11 +200,8 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
         rows |= _about_labels(counts, config.selection.num_selected, seed, population)
-    if config.selection.available != "1" or flags.save_availability:
+    if config.selection.available != "1":
         table = availability_table(experiment, config.run.seeds[0])
-        if flags.save_availability:
-            with run_files.writing(flags.save_availability.parent):
-                np.savetxt(flags.save_availability, table.T, "%d", ",")
         available = table.sum(axis=1)
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"

@@ -296,17 +296,6 @@ def final(folder: Path, finished: bool) -> Weights | None:
     return read_weights(folder) if finished or (folder / PARAMS).exists() else None
 
 
-def latest(folder: Path) -> Weights:
-    """Return the weights of a run that ended, or else the weights of its newest checkpoint."""
-    found = final(folder, finished=False) or newest_weights(folder)[1]
-    if found is None:
-        raise UserError(
-            f'weights="latest": {folder} has no intact checkpoint and no {PARAMS}; set checkpoint_every in '
-            "the run, or read it without weights"
-        )
-    return found
-
-
 def restore(folder: Path) -> Weights | None:
     """Rewrite a finished run's lost weights from its last checkpoint, and return them."""
     last = newest(folder)  # a process may have died between its last checkpoint and result.json

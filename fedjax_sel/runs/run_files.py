@@ -100,8 +100,7 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
-                'and with weights="latest" from the newest checkpoint'
+                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
             )
         return self.weights.trained
 

@@ -124,8 +124,6 @@ def test_the_command_line_shows_natural_clients(femnist, shakespeare, tmp_path, 
         "2",
         "--out",
         str(tmp_path / "p.png"),
-        "--num-selected",
-        "1",
     ]
     assert preview.main(["--dataset", f"leaf:{femnist[0]}", "--num-clients", "2", *flags]) == 0
     shown = capsys.readouterr().out

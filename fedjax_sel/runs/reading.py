@@ -227,8 +227,7 @@ def problem_of(result: Result, experiment_or_config: Experiment | Config | None,
     """Return the problem of a result with weights; `function` begins the messages of errors."""
     if result.weights is None:
         raise UserError(
-            f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
-            'and with weights="latest" from the newest checkpoint'
+            f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
         )
     given = None if experiment_or_config is None else experiment_of(experiment_or_config)
     return pose(result.config if given is None else _with_data_of(result, given))

@@ -71,7 +71,6 @@ def run(
 
     from fedjax_sel import callbacks as given
     from fedjax_sel import logs
-    from fedjax_sel.core import machines
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import terminal
@@ -83,10 +82,10 @@ def run(
     folder = with_folder.config.run.out
     if log and folder is None:
         raise UserError("log: loggers write beside the run folder; give out= as well")
-    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder and machines.is_first() else ()))
+    watching = (*given.check(callbacks), *(logs.make(log, Path(folder)) if folder else ()))
     with terminal.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
-    if folder is not None and machines.is_first():
+    if folder is not None:
         plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
     terminal.end_script(result, result.stopped_by, progress)
     return result
@@ -168,28 +167,22 @@ def sweep(
     return compared.compare(algos, settings, out, None, (), (), progress, grid)
 
 
-def load(path: "str | Path", *, weights: str = "final") -> "Result":
-    """Load the result of a run folder, with its weights.
+def load(path: "str | Path") -> "Result":
+    """Load the result of a run folder, with the final weights of a run that has ended.
 
     Args:
         path: run folder.
-        weights: "final": the weights after the last round, or after the round in which a callback ended the run; None
-            if a signal ended it. "latest": the weights of the newest checkpoint, for a run that was interrupted or
-            still runs; they may be older than the result.
 
     Raises:
-        UserError: the folder holds no readable run, the run is damaged, or "latest" finds no weights.
+        UserError: the folder holds no readable run, or the run is damaged.
     """
     import dataclasses
     from pathlib import Path
 
-    from fedjax_sel.core.parsing import one_of
     from fedjax_sel.runs import checkpoint, reading
 
-    folder, which = Path(path), one_of("weights", weights, ("final", "latest"))
-    result = reading.load(folder)
-    found = checkpoint.latest(folder) if which == "latest" else checkpoint.final(folder, result.finished)
-    return dataclasses.replace(result, weights=found)
+    result = reading.load(Path(path))
+    return dataclasses.replace(result, weights=checkpoint.final(Path(path), result.finished))
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None, on: str = "train") -> Any:

@@ -1,7 +1,5 @@
 """`fedjax-sel` and `python -m fedjax_sel`: all commands by name. What they share is in `cli/__init__.py`."""
 
-# PYTHON_ARGCOMPLETE_OK
-
 import sys
 
 from fedjax_sel.cli import entry_point

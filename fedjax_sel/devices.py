@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from fedjax_sel.core import jax_settings, parsing
@@ -39,7 +38,7 @@ def make_mesh(num_seeds: int, num_places: int, num_blocks: int, wanted: tuple[in
         check_shape(wanted, num_seeds, num_places, len(available))
         groups, share = wanted
     else:
-        groups, share = _best_shape(num_seeds, num_places, num_blocks, len(available), jax.process_count() > 1)
+        groups, share = _best_shape(num_seeds, num_places, num_blocks, len(available))
     return Mesh(np.array(available[: groups * share]).reshape(groups, share), (SEEDS, CLIENTS))
 
 
@@ -48,18 +47,13 @@ def in_words(mesh: Mesh) -> str:
     return f"{mesh.size} x {mesh.devices.flat[0].device_kind}"
 
 
-def _best_shape(num_seeds: int, num_places: int, num_blocks: int, most: int, need_all: bool) -> tuple[int, int]:
-    """Return the number of groups and of devices per group; `need_all` (several machines) uses all devices."""
+def _best_shape(num_seeds: int, num_places: int, num_blocks: int, most: int) -> tuple[int, int]:
+    """Return the number of groups and of devices per group."""
 
     def turns(groups: int, jobs: int) -> int:
         return -(-(num_seeds // groups) * jobs // (most // groups))
 
-    groups = min(
-        (g for g in _divisors(num_seeds) if g <= most and not (need_all and most % g)),
-        key=lambda g: (turns(g, num_places), -g),
-    )
-    if need_all:
-        return groups, most // groups
+    groups = min((g for g in _divisors(num_seeds) if g <= most), key=lambda g: (turns(g, num_places), -g))
     jobs = max(num_places, num_blocks)
     return groups, -(-(num_seeds // groups) * jobs // turns(groups, jobs))
 
@@ -105,14 +99,6 @@ def over_seeds(mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_spec
 def place(mesh: Mesh, tree: Any, specs: Any) -> Any:
     """Put a pytree of arrays on the devices; `specs` is WHOLE or PER_SEED, or a prefix pytree of them."""
     return jax.device_put(tree, jax.tree.map(partial(NamedSharding, mesh), specs))
-
-
-def fetch(tree: Any) -> Any:
-    """Fetch arrays from the devices of all machines into the host memory of each machine."""
-    leaves = jax.tree.leaves(tree)
-    if all(leaf.is_fully_addressable for leaf in leaves if isinstance(leaf, jax.Array)):
-        return jax.device_get(tree)
-    return multihost_utils.process_allgather(tree, tiled=True)
 
 
 def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: Any, at_once: int) -> Any:

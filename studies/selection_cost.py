@@ -129,7 +129,7 @@ def measure(setting: Setting, budget_seconds: float = BUDGET_SECONDS, most_bytes
     _check_bytes("the program", program_bytes, most_bytes)
 
     of_state, carry, stubs = jax.jit(initial)(key)
-    carry = carry._replace(state=initial_states(setting.strategy, *devices.fetch((of_state, stubs.env, carry.info))))
+    carry = carry._replace(state=initial_states(setting.strategy, *jax.device_get((of_state, stubs.env, carry.info))))
     carry, stubs = devices.place(mesh, (carry, stubs), per_seed)
     jax.block_until_ready(program(jax.tree.map(jnp.copy, carry), jnp.int32(0), stubs))  # not timed
     length = min(ROUNDS_A_CALL, setting.num_rounds)

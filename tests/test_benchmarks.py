@@ -323,7 +323,6 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "benchmarks/selection_cost.py": "--algos random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
     "benchmarks/selector.py": "--strategies random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
     "benchmarks/shuffle.py": "",
-    "benchmarks/streaming.py": f"{FAST} --seconds 0.1 --out OUT",
     "benchmarks/two_versions.py": "HERE --turns 1 --chunks 1 --out OUT",
     "benchmarks/wide.py": "--out OUT",
     "tools/generated_parts.py": "",

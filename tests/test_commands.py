@@ -1,7 +1,6 @@
 """`fedjax-sel` and `python -m fedjax_sel`: every command by one name, its help, and what is typed by another's name."""
 
 import argparse
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, cli, logs
-from fedjax_sel.cli import command_line, train
+from fedjax_sel.cli import catalogue, command_line, train
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
@@ -145,45 +144,8 @@ def test_a_configuration_answers_likewise():
         fedjax_sel.preset("quickstart").replace(roundz=1)
 
 
-# ---- completion ----
-
-
-def test_what_is_completed_is_what_there_is():
-    assert set(cli.module_of("list").SECTIONS) == {
-        "strategies", "optimizers", "models", "datasets", "partitions", "tasks", "timing", "availability",
-        "presets",
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "line,offered,not_offered",
-    [
-        ("fedjax-sel tr", {"train"}, {"compare"}),
-        ("fedjax-sel train --lea", {"--learning-rate", "--learning-rate-decay"}, {"--rounds"}),
-        ("fedjax-sel train --algo fe", {"fedgp", "fedcor", "fedsae"}, {"random"}),
-        ("fedjax-sel train --partition d", {"dirichlet", "dirichlet_qp"}, {"iid"}),
-        ("fedjax-sel train --initializer k", {"kaiming-normal"}, {"pytorch"}),
-        ("fedjax-sel compare --algos random g", {"gpfl"}, {"random"}),
-        ("fedjax-sel train --preset gpfl/", {"gpfl/fmnist-1spc", "gpfl/fmnist-dir"}, {"quickstart"}),
-        ("fedjax-sel train --log w", {"wandb"}, {"tensorboard"}),
-        ("fedjax-sel list pre", {"presets"}, {"models"}),
-        ("fedjax-sel train --optimizer fedp", {"fedprox"}, {"fedavg"}),
-    ],
-)
-def test_tab_completes(tmp_path, line, offered, not_offered):
-    pytest.importorskip("argcomplete")
-    answer = tmp_path / "answer"
-    asked = {
-        "_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n", "COMP_LINE": line,
-        "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-m", "fedjax_sel"], env={**os.environ, **asked}, capture_output=True, text=True,
-        cwd=PACKAGE.parent,
-    )  # fmt: skip
-    found = {word.strip() for word in answer.read_text().splitlines()}
-    assert offered <= found and not not_offered & found, (found, done.stderr)
+def test_the_sections_of_list_are_those_of_the_catalogue():
+    assert set(cli.module_of("list").SECTIONS) == set(catalogue.sections())
 
 
 def test_log_names_the_tools_that_there_are():

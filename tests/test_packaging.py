@@ -154,7 +154,7 @@ def test_the_metadata_has_urls_pythons_and_absolute_pictures(built):
     for minor in (11, 12, 13, 14):
         assert f"Classifier: Programming Language :: Python :: 3.{minor}\n" in text
     extras = set(re.findall(r"^Provides-Extra: (.*)$", text, re.MULTILINE))
-    assert {"tensorboard", "wandb", "completion", "pandas"} <= extras
+    assert {"tensorboard", "wandb", "pandas"} <= extras
 
 
 @pytest.mark.slow

@@ -89,7 +89,7 @@ def test_a_comparison_from_the_start_has_the_numbers_of_the_command(commanded, t
 
 
 def test_several_settings_and_optimizers(tmp_path, monkeypatch):
-    """Folders as the command has them: DIR/PRESET/OPTIMIZER/ALGO."""
+    """Folders as the command has them: DIR/OPTIMIZER/ALGO, and above these a folder per setting."""
     given = []
 
     def run(jobs, *_, **__):
@@ -97,19 +97,22 @@ def test_several_settings_and_optimizers(tmp_path, monkeypatch):
         return compared.ComparisonResult(tmp_path, len(jobs))
 
     monkeypatch.setattr(compared, "run", run)
-    fedjax_sel.run_comparison(
-        ["afl"], ["fedcor/fmnist-1spc", "gpfl/fmnist-dir"], out=tmp_path, optimizers=["fedavg", "fedprox[mu=1]"]
-    )
+    optimizers = ["fedavg", "fedprox[mu=1]"]
+    fedjax_sel.run_comparison(["afl"], "gpfl/fmnist-dir", out=tmp_path, optimizers=optimizers)
     by_command = []
     monkeypatch.setattr(compare, "_compare", lambda jobs, *_: by_command.extend(jobs) or 0)
     compare.main([
-        "--algos", "afl", "--presets", "fedcor/fmnist-1spc", "gpfl/fmnist-dir", "--optimizers", "fedavg",
-        "fedprox[mu=1]", "--out", str(tmp_path),
+        "--algos", "afl", "--preset", "gpfl/fmnist-dir", "--optimizers", *optimizers, "--out", str(tmp_path),
     ])  # fmt: skip
     ours, theirs = (
         [(job.setting, job.algo, job.optimizer, job.config) for job in jobs] for jobs in (given, by_command)
     )
-    assert ours == theirs and len(ours) == 4
+    assert ours == theirs and len(ours) == 2
+    given.clear()
+    fedjax_sel.run_comparison(["afl"], ["fedcor/fmnist-1spc", "gpfl/fmnist-dir"], out=tmp_path, optimizers=optimizers)
+    assert [job.config.run.out for job in given if job.optimizer == "fedavg"] == [
+        str(tmp_path / setting / "fedavg" / "afl") for setting in ("fedcor-fmnist-1spc", "gpfl-fmnist-dir")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,56 +1,15 @@
-"""The command-line interface `fedjax-sel`: its subcommands, and completion by the shell."""
+"""The command-line interface `fedjax-sel`: its subcommands."""
 
-import argparse
 import importlib
 import itertools
-import os
 from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
-from fedjax_sel.config import VALUES
 from fedjax_sel.core.parsing import did_you_mean
 from fedjax_sel.errors import UserError
-
-
-def complete() -> None:
-    """Print completions and exit if a shell requests them; otherwise do nothing."""
-    if "_ARGCOMPLETE" not in os.environ:
-        return
-    try:
-        import argcomplete  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return
-    line = os.environ.get("COMP_LINE", "")
-    words = line[: int(os.environ.get("COMP_POINT", len(line)))].split(" ")
-    before = [word for word in words[:-1] if word]
-    if len(before) > 1 and before[1] in COMMANDS:
-        os.environ["_ARGCOMPLETE"] = "2"  # argcomplete then counts the command as part of the program name
-        parser = module_of(before[1]).make_parser()
-    else:
-        parser = make_parser()
-        parser.add_argument("command", choices=list(COMMANDS))
-    offer(parser)
-    argcomplete.autocomplete(parser, always_complete_options="long")
-
-
-def offer(parser: argparse.ArgumentParser) -> None:
-    """Attach completers to the flags that take names of the registries."""
-    for action in parser._actions:
-        name = action.dest.removesuffix("s")  # --algos takes the names of --algo
-        if name in (*VALUES, "preset") and not hasattr(action, "completer"):
-            action.completer = lambda name=name, **_: names(name)  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def names(flag: str = "") -> list[str]:
-    """Return the names that a flag takes; all names without a flag."""
-    from fedjax_sel.cli import catalogue  # imports JAX
-
-    found = catalogue.sections().values()
-    return [name for section in found if section.flag.endswith(flag) for name in section.items]
-
 
 DESCRIPTION = "Simulates client selection in federated learning: which clients should train in each round?"
 EXAMPLES = """examples:
@@ -66,10 +25,6 @@ EXAMPLES = """examples:
       every flag of a command, with its default
 
 `python -m fedjax_sel COMMAND` is equivalent.
-
-To complete commands, flags and names with TAB, install argcomplete:
-  pip install "fedjax-sel[completion]"
-  eval "$(register-python-argcomplete fedjax-sel)"
 """
 
 
@@ -124,5 +79,4 @@ def make_parser() -> Parser:
 
 def entry_point() -> int:
     """Run the installed command `fedjax-sel`."""
-    complete()
     return command_line.guarded(main)

@@ -217,9 +217,7 @@ def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
         about += f" (default: {as_typed(field.default)})"
     elif "(default" not in about:
         about += " (default: none)"
-    action = group.add_argument("--" + field.name.replace("_", "-"), help=about.replace("%", "%%"), **settings)
-    if choices:
-        action.completer = lambda **_: choices
+    group.add_argument("--" + field.name.replace("_", "-"), help=about.replace("%", "%%"), **settings)
 
 
 def as_typed(value: Any) -> str:

@@ -1,7 +1,6 @@
 """The command `fedjax-sel compare`: several strategies under the same conditions."""
 
 import argparse
-import itertools
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -27,9 +26,6 @@ EPILOG = """examples:
       two strategies on the embedded digits
   fedjax-sel compare --algos random "fl_dp3s[profile=gradient]" --out runs/more
       parameters in brackets: name[key=value,key=value]
-  fedjax-sel compare --algos random fl_dp3s --out runs/grid \\
-      --presets fedcor/fmnist-1spc fedcor/fmnist-2spc
-      a grid: every strategy in every setting
   fedjax-sel compare --algos random fedcor --out runs/both \\
       --optimizers fedavg "fedprox[mu=1]" scaffold
       every strategy under every optimizer
@@ -41,9 +37,9 @@ EPILOG = """examples:
 
 Each --algos item is a strategy name (fedjax-sel list strategies) or mypackage.module:factory, with parameters in
 brackets. Quote items with brackets, because most shells expand them. --optimizers takes the same syntax. Explicit flags
-override the presets.
+override the preset.
 
-Each run has its own folder: DIR/ALGO, or DIR/PRESET/OPTIMIZER/ALGO if several are given. All settings are checked
+Each run has its own folder: DIR/ALGO, or DIR/SETTING/OPTIMIZER/ALGO if several are given. All settings are checked
 before the first run starts. Finished runs are reused: repeat the command after an interruption, or with more strategies
 to add them. If any strategy needs server-side examples (gpfl does), every run holds out the same share for the server,
 so that the clients' data stay equal. To add such a strategy later, pass --server-validation 0.05 from the start.
@@ -64,32 +60,19 @@ def main(arguments: Sequence[str]) -> int:
     config, flags = command_line.parse(parser, arguments)
     grid = _grid(parser, flags.sweep or [])
     if grid:
-        if flags.presets is not None:
-            raise UserError("--presets and --sweep: give one of them")
         changes = {name: [f"--{field}={value}" for field, value in point.items()] for name, point in grid.items()}
         settings = {name: command_line.parse(parser, [*arguments, *own])[0] for name, own in changes.items()}
-    elif flags.presets is None:
-        settings = {flags.preset: config}
     else:
-        _give_one_of(arguments, "--preset", "--presets")
-        # the last --preset wins, and every other flag over it
-        settings = {name: command_line.parse(parser, [*arguments, "--preset", name])[0] for name in flags.presets}
-        if len(settings) < len(flags.presets):
-            raise UserError(f"--presets: {' '.join(flags.presets)} contains a duplicate; give each preset once")
-        for (one, config), (other, its) in itertools.combinations(settings.items(), 2):
-            if config == its:  # a --config file of a whole run overrides every field of a preset
-                advice = "give one of them, or remove the flags that override their differences (--config?)"
-                raise UserError(f"--presets: {one} and {other} are identical here; {advice}")
-    if flags.optimizers is not None:
-        _give_one_of(arguments, "--optimizer", "--optimizers")
-        _give_one_of(arguments, "--optimizer-args", "--optimizers")
+        settings = {flags.preset: config}
+    if flags.optimizers is not None and {"optimizer", "optimizer_args"} & vars(flags).keys():
+        raise UserError("--optimizer and --optimizers: give one of them")
     for config in settings.values():
         validate(config)
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.runs.sweep import make_jobs
 
     experiments = {name: experiment_of(config) for name, config in settings.items()}
-    jobs = make_jobs(experiments, flags.algos, flags.out, len(settings) > 1 or bool(grid), flags.optimizers)
+    jobs = make_jobs(experiments, flags.algos, flags.out, bool(grid), flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
     return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
 
@@ -115,7 +98,6 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to compare")
     about = 'strategies to compare, e.g. random "fl_dp3s[profile=gradient]"'
     what.add_argument("--algos", nargs="+", required=True, metavar="ALGO", help=about)
-    what.add_argument("--presets", nargs="+", metavar="NAME", help="several presets, instead of one --preset")
     about = "a setting and its values, e.g. learning-rate 0.01 0.02; several make a grid (default: none)"
     what.add_argument("--sweep", nargs="+", action="append", metavar=("SETTING", "VALUE"), help=about)
     about = 'several federated optimizers, instead of one --optimizer, e.g. fedavg "fedprox[mu=0.1]"'
@@ -127,11 +109,6 @@ def make_parser() -> Parser:
     command_line.add_log(what)
     command_line.add_dry_run(what)
     return parser
-
-
-def _give_one_of(arguments: Sequence[str], one: str, several: str) -> None:
-    if any(argument.split("=")[0] == one for argument in arguments):
-        raise UserError(f"{one} and {several}: give one of them")
 
 
 def _dry_run(jobs: "Sequence[Job]") -> int:

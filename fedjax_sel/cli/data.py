@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from fedjax_sel.data.client_tests import ClientTests
 
 
-_MAX_BARS = 120
-_MAX_LEGEND = 20
+_MAX_BARS = 120  # clients in the picture
+_MAX_LEGEND = 20  # labels with a color of their own
 _SAMPLES = 10  # clients with an image in the picture of --feature-skew
-_GEMD_COHORTS = 2000  # random cohorts, of which the expected GEMD (FL-DP3S Eq. 15) is a mean
 
 
 def _about_tests(tests: ClientTests, num_clients: int) -> str:
@@ -36,35 +35,23 @@ def _about_tests(tests: ClientTests, num_clients: int) -> str:
     return text + (f"; without any: clients {', '.join(map(str, without))}" if without.size else "")
 
 
-def _about_labels(label_counts: np.ndarray, num_selected: int, seed: int, population: np.ndarray) -> dict[str, str]:
+def _about_labels(label_counts: np.ndarray, population: np.ndarray) -> dict[str, str]:
     """Return the table rows about labels, from counts per client and label, [N, C], and in all data, [C]."""
-    import numpy as np  # imported here, because --help must stay fast
-
     from fedjax_sel.data.partition import heterogeneity
 
     num_labels = (label_counts > 0).sum(axis=1)
-    reference = population / population.sum()
     differ = heterogeneity(label_counts, population)
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    distances = []
-    for _ in range(_GEMD_COHORTS):
-        cohort = label_counts[rng.choice(len(num_labels), num_selected, replace=False, shuffle=False)].sum(axis=0)
-        distances.append(np.abs(cohort / max(cohort.sum(), 1) - reference).sum())
     return {
         "labels per client": f"{num_labels.min()} to {num_labels.max()}, mean {num_labels.mean():.2f}",
-        "effective classes": f"{differ.effective_classes:.2f} of {len(reference)} (mean exp(entropy))",
+        "effective classes": f"{differ.effective_classes:.2f} of {len(population)} (mean exp(entropy))",
         "distance to all data": f"{differ.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
-        "Hellinger distance": f"{differ.hellinger:.3f} (mean; 0 to 1)",
-        "Jensen-Shannon": f"{differ.jensen_shannon:.3f} (mean distance, base 2; 0 to 1)",
-        "earth mover's": f"{differ.earth_mover:.3f} (mean distance, summed over labels as in GEMD; 0 to 2)",
-        f"GEMD of {num_selected} at random": f"{np.mean(distances):.3f} (expected; 0 to 2, low is diverse)",
     }
 
 
 def _figure(
     sizes: np.ndarray, label_counts: np.ndarray | None, title: str, samples: dict[int, np.ndarray] | None = None
 ) -> Figure:
-    """Draw the client sizes, [N], and label counts [N, C] as stacked bars or (for many clients) as a heat map.
+    """Draw the client sizes, [N], and label counts [N, C] of the first clients as stacked bars.
 
     `samples` are images of some clients, [H, W, channels] each, in a row below.
     """
@@ -85,8 +72,7 @@ def _figure(
         right = figure.subplots()
     else:
         left, right = figure.subplots(1, 2, width_ratios=(3.2, 1))
-        few = len(label_counts) <= _MAX_BARS and label_counts.shape[1] <= _MAX_LEGEND
-        (_draw_bars if few else _draw_heat_map)(left, label_counts)
+        _draw_bars(left, label_counts[:_MAX_BARS])
     right.hist(sizes, bins=min(30, max(5, int(np.ptp(sizes)) + 1)), color="0.45")
     right.set(xlabel="examples per client", ylabel="clients", title="client sizes")
     for axis in (right.xaxis, right.yaxis):
@@ -101,8 +87,10 @@ def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
 
     num_clients, num_classes = label_counts.shape
     bottoms = np.zeros(num_clients)
-    colors = matplotlib.colormaps["tab10" if num_classes <= 10 else "tab20"].colors  # pyright: ignore[reportAttributeAccessIssue]
-    for label, color in enumerate(colors[:num_classes]):
+    many = num_classes > _MAX_LEGEND
+    colors = matplotlib.colormaps["turbo" if many else "tab10" if num_classes <= 10 else "tab20"]
+    for label in range(num_classes):
+        color = colors(label / num_classes) if many else colors(label)
         axes.bar(np.arange(num_clients), label_counts[:, label], 0.9, bottoms, color=color, label=str(label))
         bottoms += label_counts[:, label]
     axes.set(xlabel="client", ylabel="examples", title="examples of each label", xlim=(-0.6, num_clients - 0.4))
@@ -110,43 +98,29 @@ def _draw_bars(axes: Any, label_counts: np.ndarray) -> None:
     axes.set_ylim(0, 1.03 * max(bottoms.max(), 1))
     axes.xaxis.get_major_locator().set_params(integer=True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(title="label", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
-
-
-def _draw_heat_map(axes: Any, label_counts: np.ndarray) -> None:
-    import numpy as np  # imported here, because --help must stay fast
-
-    shares = label_counts / np.maximum(label_counts.sum(axis=1, keepdims=True), 1)
-    # Sort clients by main label: in ID order, thousands of clients look like noise.
-    order = np.lexsort((-shares.max(axis=1), shares.argmax(axis=1)))
-    image = axes.imshow(shares[order].T, aspect="auto", interpolation="nearest", cmap="viridis", vmin=0, vmax=1)
-    axes.set(xlabel="client, sorted by main label", ylabel="label", title="share of each label in each client")
-    if label_counts.shape[1] <= _MAX_LEGEND:
-        axes.set_yticks(range(label_counts.shape[1]))
-    axes.figure.colorbar(image, ax=axes, label="share of the client's examples")
+    if not many:
+        axes.legend(title="label", loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=8, reverse=True)
 
 
 DESCRIPTION = (
     "Shows the clients' examples and labels under a partition: a table and a plot. With --available, also counts "
-    "the available clients of each round; --save-availability saves them."
+    "the available clients of each round."
 )
 EPILOG = """examples:
   fedjax-sel data --partition dirichlet_qp --num-clients 60 --alpha 2
   fedjax-sel data --preset fedcor/fmnist-2spc --out partition-2spc.png
-  fedjax-sel data --available markov --available-args share=0.5 \\
-      --rounds 200 --save-availability who.csv
+  fedjax-sel data --available markov --available-args share=0.5 --rounds 200
 """
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
-    if "num_selected" not in vars(flags) and config.selection.num_selected > config.partition.num_clients:
-        config = config.replace(num_selected=config.partition.num_clients)
+    config = config.replace(num_selected=1)  # which no number of clients is too small for
     validate(config)
     command_line.reject_ineffective(flags, [config])
     for name, has_effect, needed in (
-        ("rounds", config.selection.available != "1" or flags.save_availability, "--available or --save-availability"),
+        ("rounds", config.selection.available != "1", "--available"),
         ("timing", config.selection.available == "speed", "--available speed"),
     ):
         if name in vars(flags) and not has_effect:
@@ -158,7 +132,7 @@ def main(arguments: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Make the command's parser."""
     names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
-    names = names - {"loss_on"} | {"num_selected", "data_seed"}
+    names = names - {"loss_on"} | {"data_seed"}
     names |= {"available", "available_args", "timing", "timing_args", "rounds"}
     parser = command_line.make_parser("fedjax-sel data", DESCRIPTION, EPILOG, names)
     own = parser.add_argument_group("this command")
@@ -170,8 +144,6 @@ def make_parser() -> Parser:
         default=Path("partition.png"),
         help="image file to write (default: partition.png)",
     )
-    about = "file to write for --available: the first seed's table, 0 and 1, clients x rounds (default: none)"
-    own.add_argument("--save-availability", metavar="FILE", type=command_line.path, help=about)
     return parser
 
 
@@ -185,7 +157,6 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     from fedjax_sel.experiment.checking import server_validation
     from fedjax_sel.experiment.problem import load_data, partitioned
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import run_files
 
     seed = config.run.seeds[0] if config.run.data_seed is None else config.run.data_seed
     strategy = strategies.make(config.selection.algo, **dict(config.selection.algo_args))
@@ -206,12 +177,9 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
     if dataset.has_classes:
         counts = parts.label_counts(dataset.train_labels, dataset.num_classes)
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
-        rows |= _about_labels(counts, config.selection.num_selected, seed, population)
-    if config.selection.available != "1" or flags.save_availability:
+        rows |= _about_labels(counts, population)
+    if config.selection.available != "1":
         table = availability_table(experiment, config.run.seeds[0])
-        if flags.save_availability:
-            with run_files.writing(flags.save_availability.parent):
-                np.savetxt(flags.save_availability, table.T, "%d", ",")
         available = table.sum(axis=1)
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"

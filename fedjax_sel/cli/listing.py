@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from fedjax_sel import cli
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.core.parsing import did_you_mean
@@ -42,10 +41,9 @@ def make_parser() -> Parser:
     """Make the command's parser."""
     parser = Parser(prog="fedjax-sel list", usage="fedjax-sel list [NAME ...]", description=DESCRIPTION, epilog=EPILOG)
     what = parser.add_argument_group("what to show")
-    action = what.add_argument(
+    what.add_argument(
         "names", nargs="*", metavar="NAME", help=f"{', '.join(SECTIONS)}, or any name listed there (default: all)"
     )
-    action.completer = lambda **_: [*SECTIONS, *cli.names()]  # pyright: ignore[reportAttributeAccessIssue]
     return parser
 
 

@@ -64,7 +64,6 @@ def make_parser() -> Parser:
 def train(config: Config, log: Sequence[str] = ()) -> int:
     """Run an experiment, write its folder, print the result table, and return the exit code."""
     from fedjax_sel import logs
-    from fedjax_sel.core import machines
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import experiment, folder, resume, run_files, terminal
@@ -74,33 +73,30 @@ def train(config: Config, log: Sequence[str] = ()) -> int:
     given = experiment_of(config)
     finished = experiment.finished(out, given)
     if finished is not None:
-        if machines.is_first():
-            with contextlib.suppress(UserError):  # the folder may be read-only
-                plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
-            _print_result(finished)
-            print(f"This run is already finished in {out}; give another --out to run it again.")
-            if log:
-                print("--log has no effect on a finished run.")
-            for edited in resume.edited_plugins(out, config):
-                print(f"{edited}: some or all rounds are from the earlier code.")
+        with contextlib.suppress(UserError):  # the folder may be read-only
+            plots.curves_if_lost({config.selection.algo: finished}, out / run_files.CURVES)
+        _print_result(finished)
+        print(f"This run is already finished in {out}; give another --out to run it again.")
+        if log:
+            print("--log has no effect on a finished run.")
+        for edited in resume.edited_plugins(out, config):
+            print(f"{edited}: some or all rounds are from the earlier code.")
         return 0
     try:
-        watching = logs.make(log, out) if machines.is_first() else []
-        result = experiment.run_experiment(given.replace(out=str(out)), True, watching)
+        result = experiment.run_experiment(given.replace(out=str(out)), True, logs.make(log, out))
     except fedjax_sel.NonFiniteUpdateError as error:
         print(f"stopped: {error}; the rounds before it are in {out}", file=sys.stderr)
         return 3
     except fedjax_sel.DamagedRunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 4
-    if machines.is_first():
-        plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
-        _print_result(result)
-        if result.finished:
-            print(f"Written to {out} (curves.png, metrics.csv, ...)")
-        else:
-            then = terminal.resume_advice(config.run, out)
-            print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
+    plots.curves_if_lost({config.selection.algo: result}, out / run_files.CURVES)
+    _print_result(result)
+    if result.finished:
+        print(f"Written to {out} (curves.png, metrics.csv, ...)")
+    else:
+        then = terminal.resume_advice(config.run, out)
+        print(f"Interrupted after round {result.num_rounds} of {config.run.rounds}; {then}")
     return 0 if result.finished else terminal.exit_code(result.stopped_by)
 
 

@@ -33,13 +33,13 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input o
 terminal closed; 130 interrupted.
 """
 FINAL_SEEDS = range(10)
-OWN = {"out", "seeds", "tuning_share", "resume", "distributed"}  # not in the final command
+OWN = {"out", "seeds", "tuning_share", "resume"}  # not in the final command
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     config, flags = command_line.parse(make_parser(), arguments)
-    config = config.replace(resume="auto", distributed=False)
+    config = config.replace(resume="auto")
     if flags.trials < 1:
         raise UserError(f"--trials: {flags.trials} is below 1; give the number of trials")
     if not config.data.tuning_share:

@@ -71,7 +71,6 @@ def _sizes_are_drawn(config: Any) -> bool:
 
 _FREE_SIZES = OnlyWith("--partition iid, classes, or dirichlet with --dirichlet-form hsu", _sizes_are_free)
 _DRAWN = "classes, extended_dirichlet, dirichlet with --dirichlet-form yurochkin, or unequal --client-sizes"
-_DRAWN_SIZES = OnlyWith(f"--partition {_DRAWN}", _sizes_are_drawn)
 _UNEVEN = OnlyWith(
     f"--partition dirichlet_qp, natural, {_DRAWN}",
     lambda config: config.partition.partition in ("dirichlet_qp", "natural") or _sizes_are_drawn(config),
@@ -212,12 +211,6 @@ class PartitionConfig:
         _FREE_SIZES,
     )
     min_client_size: Count = _setting(5, "minimum number of examples per client", _UNEVEN)
-    small_clients: Literal["redraw", "top-up"] = _setting(
-        "redraw",
-        "reaction to clients below the minimum; redraw: draw at most 10 times again, then top-up; top-up: move "
-        "examples from the largest clients",
-        _DRAWN_SIZES,
-    )
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
         "hsu",
         "hsu: class proportions are drawn per client, sizes equal; yurochkin: client proportions are drawn per class",
@@ -393,9 +386,6 @@ class RunConfig:
     )
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
-    host_images: bool | None = _setting(
-        None, "keep training images in host memory and transfer each batch (default: if device memory is too small)"
-    )
     seeds_at_once: int | None = _setting(
         None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
@@ -417,7 +407,6 @@ class RunConfig:
         "it, or fail if it does not exist",
     )
     deterministic: bool = _setting(False, "make GPU runs repeatable to the bit, at the price of some slower operations")
-    distributed: bool = _setting(False, "share the work with other machines, each started with the same command")
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
@@ -432,8 +421,8 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "distributed", "host_images", "keep", "mesh",
-    "on_nonfinite", "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "keep", "mesh", "on_nonfinite", "out",
+    "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 
 
@@ -633,7 +622,7 @@ _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for fie
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
-    "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share",
+    "feature_skew", "label_noise", "noisy_clients", "tuning_share",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 

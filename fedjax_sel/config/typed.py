@@ -24,7 +24,6 @@ class Settings(TypedDict, total=False):
     skewness_main: Literal["balanced", "random"]
     client_sizes: str
     min_client_size: int
-    small_clients: Literal["redraw", "top-up"]
     dirichlet_form: Literal["hsu", "yurochkin"]
     feature_skew: str
     label_noise: float
@@ -72,7 +71,6 @@ class Settings(TypedDict, total=False):
     eval_clients_every: int
     chunk: int
     cohort_batch: int | None
-    host_images: bool | None
     seeds_at_once: int | None
     mesh: str | None
     checkpoint_every: int | None
@@ -80,7 +78,6 @@ class Settings(TypedDict, total=False):
     keep: int
     resume: Literal["auto", "never", "must"]
     deterministic: bool
-    distributed: bool
     on_nonfinite: Literal["stop", "skip"]
     out: str | None
 

@@ -27,30 +27,18 @@ PRNG = "threefry2x32"
 class Needed(NamedTuple):
     """The required value of a JAX setting."""
 
-    value: Any  # JAX's default
+    value: bool  # JAX's default
     why: str
-    rejected: tuple[Any, ...] = ()  # rejected values; empty rejects all but `value`
     of_runs: bool = False  # whether only simulated runs require the value; a Selector then works with any
 
 
-_CHANGES_DRAWS = "which changes all random draws"
-_BREAKS_MODELS = "with which strategies and models fail"
-
 NEEDED = {
     "jax_enable_x64": Needed(False, "but runs use 32-bit arithmetic"),
-    "jax_threefry_partitionable": Needed(True, _CHANGES_DRAWS),
-    "jax_random_seed_offset": Needed(0, _CHANGES_DRAWS),
-    "jax_high_dynamic_range_gumbel": Needed(False, _CHANGES_DRAWS),
-    "jax_numpy_rank_promotion": Needed("allow", _BREAKS_MODELS, ("raise",)),
-    "jax_numpy_dtype_promotion": Needed("standard", _BREAKS_MODELS, ("strict",)),
-    "jax_transfer_guard": Needed(
-        "allow", "but a run transfers settings and results between host and devices", ("disallow", "disallow_explicit")
-    ),
-    "jax_debug_key_reuse": Needed(False, _BREAKS_MODELS),
+    "jax_threefry_partitionable": Needed(True, "which changes all random draws"),
     "jax_debug_nans": Needed(False, "but rounds without an evaluation record NaN", of_runs=True),
     "jax_disable_jit": Needed(False, "but runs need compiled programs", of_runs=True),
 }
-"""Settings that end a run, or change it by more than rounding; settings unknown to this JAX are ignored."""
+"""Settings that end a run, or change it by more than rounding."""
 
 RECORDED = {"jax_default_matmul_precision": None, "jax_disable_most_optimizations": False}
 """Settings that only change a run's rounding, with JAX's defaults."""
@@ -59,20 +47,16 @@ RECORDED = {"jax_default_matmul_precision": None, "jax_disable_most_optimization
 def check(of_runs: bool = True) -> None:
     """Reject JAX settings that break a simulated run (a Selector if not `of_runs`) or change its random draws."""
     for name, needed in NEEDED.items():
-        value = _value(name, needed.value)
-        wrong = value in needed.rejected if needed.rejected else value != needed.value
-        if wrong and (of_runs or not needed.of_runs):
-            state = ("on" if value else "off") if isinstance(value, bool) else repr(value)
-            usual = f'"{needed.value}"' if isinstance(needed.value, str) else needed.value
+        if getattr(jax.config, name) != needed.value and (of_runs or not needed.of_runs):
             raise UserError(
-                f"{name} is {state}, {needed.why}; unset {name.upper()}, or call "
-                f'jax.config.update("{name}", {usual}) before the run'
+                f"{name} is {'off' if needed.value else 'on'}, {needed.why}; unset {name.upper()}, or call "
+                f'jax.config.update("{name}", {needed.value}) before the run'
             )
 
 
 def recorded() -> dict[str, str]:
     """Return the settings in RECORDED that differ from JAX's defaults, and XLA's other flags, as text."""
-    found = {name: _value(name, usual) for name, usual in RECORDED.items()}
+    found = {name: getattr(jax.config, name, usual) for name, usual in RECORDED.items()}
     flags = sorted(flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag)
     changed = {name: str(value) for name, value in found.items() if value != RECORDED[name]}
     return changed | ({"XLA_FLAGS": " ".join(flags)} if flags else {})
@@ -81,11 +65,6 @@ def recorded() -> dict[str, str]:
 def key(seed: Any) -> jax.Array:
     """Return a typed random key of the package's generator; the seed may be traced."""
     return jax.random.key(seed, impl=PRNG)
-
-
-def _value(name: str, usual: Any) -> Any:
-    value = getattr(jax.config, name, jax.config.values.get(name, usual))  # not every setting is an attribute
-    return str(value) if isinstance(value, str) else value  # an enumeration member becomes a plain string
 
 
 def cpu() -> Any:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import numpy as np
-from jax.experimental import multihost_utils
 
 
 def array_bytes(tree: Any) -> int:
@@ -29,14 +27,11 @@ def intermediate_bytes(function: Callable[..., Any], *arguments: Any) -> int:
 
 
 def device_memory() -> int | None:
-    """Return the smallest memory of a device, in bytes, equal on all machines; None if a device does not report it."""
+    """Return the memory of a device, in bytes; None if a device does not report it."""
     device = jax.local_devices()[0]
-    own, stats = None, device.memory_stats()
+    stats = device.memory_stats()
     if stats and "bytes_limit" in stats:
-        own = stats["bytes_limit"]
-    elif device.platform == "cpu" and hasattr(os, "sysconf"):
-        own = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
-    if jax.process_count() == 1:
-        return own
-    megabytes = np.asarray(multihost_utils.process_allgather(np.int32((own or 0) // 2**20)))
-    return int(megabytes.min()) * 2**20 or None
+        return stats["bytes_limit"]
+    if device.platform == "cpu" and hasattr(os, "sysconf"):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // jax.local_device_count()
+    return None

@@ -1,20 +1,18 @@
 """Plug-ins and factories: import by name, sources, hyperparameters, digests, and registries."""
 
-import ast
 import contextlib
 import dataclasses
 import difflib
 import functools
 import hashlib
 import importlib
-import importlib.util
 import inspect
 import math
 import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -28,31 +26,26 @@ def is_plugin(name: Any) -> bool:
     return isinstance(name, str) and ":" in name
 
 
-# A plug-in's source files are its module and, recursively, the modules it imports from the same package, or from the
-# same folder if the module belongs to no package. Their digests detect edits.
-
 Sources = dict[str, str]  # module name -> SHA-256 of its file
 
 
 def sources(name: str) -> Sources:
-    """Return the digests of a loaded plug-in's source files; {} if the name is no plug-in or has no source file."""
+    """Return the digests of a loaded plug-in's source files; {} if the name is no plug-in or has no source file.
+
+    They are the loaded modules of its package and those in its folder.
+    """
     module_name = name.partition(":")[0]
-    first = _file(module_name.partition(".")[0]) or _file(module_name)  # a package may have no file of its own
+    first, top = _file(module_name), module_name.partition(".")[0]
     if not is_plugin(name) or first is None:
         return {}
     found: Sources = {}
-    waiting = [module_name]
-    while waiting:
-        other = waiting.pop()
-        file = _file(other)
-        if other in found or file is None or (other != module_name and not _beside(first.parent, other, file)):
+    for other in list(sys.modules):
+        file, package = _file(other), other.partition(".")[0]
+        if file is None or not file.is_file() or package in ("__main__", "fedjax_sel"):
             continue
-        try:
-            content = file.read_bytes()
-        except OSError:  # removed since the import
-            continue
-        found[other] = hashlib.sha256(content).hexdigest()
-        waiting += _imports(other, content)
+        beside = file.is_relative_to(first.parent) and "site-packages" not in file.parts
+        if beside or package == top:
+            found[other] = hashlib.sha256(file.read_bytes()).hexdigest()
     return found
 
 
@@ -61,8 +54,8 @@ def edited(before: Mapping[str, Sources], now: Mapping[str, Sources]) -> list[st
     phrases = []
     for name, files in now.items():
         then = before.get(name, files)
-        changed = sorted(module for module in files.keys() | then.keys() if files.get(module) != then.get(module))
-        if files and changed:
+        changed = sorted(module for module in files.keys() & then.keys() if files[module] != then[module])
+        if changed:
             phrases.append(f"{name} was edited since ({', '.join(changed)})")
     return phrases
 
@@ -71,32 +64,6 @@ def _file(module_name: str) -> Path | None:
     """Return the file of a loaded module; None if it has none."""
     file = getattr(sys.modules.get(module_name), "__file__", None)
     return Path(file) if isinstance(file, str) else None
-
-
-def _beside(folder: Path, module_name: str, file: Path) -> bool:
-    """Return whether a module's file is inside a folder, not installed by pip, and not part of fedjax_sel."""
-    if module_name.startswith("fedjax_sel.") or not file.is_relative_to(folder):
-        return False
-    return not {"site-packages", "dist-packages"} & {folder.name, *file.relative_to(folder).parts}
-
-
-def _imports(module_name: str, content: bytes) -> Iterator[str]:
-    """Yield the names of modules that a module's import statements may load, including parent packages."""
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError):  # not Python source, e.g. an extension module
-        return
-    for node in ast.walk(tree):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            relative = "." * node.level + (node.module or "")
-            start = importlib.util.resolve_name(relative, sys.modules[module_name].__package__)
-            names = [f"{start}.{alias.name}" for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 class Within(NamedTuple):

@@ -265,7 +265,6 @@ class Dataset:
             inputs[part] = examples.inputs(f"{part} inputs", pair[0])
             targets[part] = examples.targets(f"{part} targets", pair[1])
             examples.check(part, inputs[part], targets[part])
-        packages.check_columns(train, test)
         examples.check_alike(inputs["train"], inputs["test"], "inputs")
         examples.check_alike(targets["train"], targets["test"], "targets")
         train_ids, test_ids = _client_numbers(
@@ -326,8 +325,7 @@ class Dataset:
         """Make a data set from PyTorch's map-style data sets; PyTorch itself is not imported.
 
         Args:
-            train: training set with a length and an (input, target) pair at each position. A ``TensorDataset`` is read
-                as whole tensors.
+            train: training set with a length and an (input, target) pair at each position.
             test: test set of the same form.
             client_ids: client of each training example, as in `from_arrays`.
             num_classes: number of classes, as in `from_arrays`.

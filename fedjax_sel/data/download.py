@@ -6,12 +6,9 @@ import contextlib
 import gzip
 import hashlib
 import math
-import os
-import re
 import sys
 import tarfile
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,23 +18,13 @@ from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
 
 
-@contextlib.contextmanager
-def bar(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar on a terminal, which vanishes at the end.
-
-    Yields ``advance(steps)``, to call after each piece of work. `total` counts steps, such as examples.
-    """
-    if not sys.stderr.isatty():
-        yield lambda steps: None
-        return
+def tracked(items: Sequence[Any], title: str) -> Iterable[Any]:
+    """Iterate over a sequence with a progress bar on a terminal, which vanishes at the end."""
     from rich import progress  # deferred, since the import takes 0.1 s
     from rich.console import Console
 
-    columns = ("{task.description}", progress.BarColumn(), progress.MofNCompleteColumn())
-    remaining = progress.TimeRemainingColumn()
-    with progress.Progress(*columns, remaining, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(title, total=total)
-        yield lambda steps: shown.advance(task, steps)
+    shown = sys.stderr.isatty()
+    return progress.track(items, title, console=Console(stderr=True), transient=True, disable=not shown)
 
 
 class RemoteFile(NamedTuple):
@@ -146,22 +133,6 @@ def _parse_cifar(kind: _Cifar, archive: Path) -> list[tuple[np.ndarray, np.ndarr
 SECONDS = 7.0  # limit for connecting, and for each wait for more bytes
 
 
-def official(dataset: str, parent: Path) -> Dataset:
-    """Return a data set from its official files; download missing files.
-
-    Files are kept in ``<parent>/downloads/<dataset>/``, or in a temporary folder if that cannot be written.
-    """
-    folder = parent / "downloads" / dataset
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError:
-        with tempfile.TemporaryDirectory() as temporary:
-            return _fetch_and_parse(dataset, Path(temporary), folder)
-    return _fetch_and_parse(dataset, folder, folder)
-
-
 def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
     """Download missing files into a folder, and verify the checksums of all files.
 
@@ -172,40 +143,30 @@ def fetch(files: tuple[RemoteFile, ...], dataset: str, folder: Path) -> None:
     pooch.get_logger().setLevel("WARNING")
     downloader: Any = pooch.HTTPDownloader(progressbar=sys.stderr.isatty(), timeout=SECONDS)
     for file in files:
-        address = _address(file, dataset)
         try:
-            path = pooch.retrieve(address, f"sha256:{file.sha256}", file.name, folder, downloader=downloader)
+            path = pooch.retrieve(file.url, f"sha256:{file.sha256}", file.name, folder, downloader=downloader)
         except ValueError as problem:
             raise UserError(
-                f"{address} is not the official file of {dataset!r} (its SHA-256 differs) and was deleted: try again, "
-                "or set FEDJAX_SEL_MIRROR to another source"
+                f"{file.url} is not the official file of {dataset!r} (its SHA-256 differs) and was deleted: try again"
             ) from problem
         with contextlib.suppress(OSError):
             Path(path).chmod(0o644)  # pooch makes it private, but other users may share the folder
 
 
-def _fetch_and_parse(dataset: str, folder: Path, wanted_folder: Path) -> Dataset:
-    files = OFFICIAL[dataset]
+def official(dataset: str, parent: Path) -> Dataset:
+    """Return a data set from its official files in ``<parent>/downloads/<dataset>/``; download missing files."""
+    files, folder = OFFICIAL[dataset], parent / "downloads" / dataset
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         fetch(files, dataset, folder)
     except OSError as problem:
         missing = [file for file in files if not (folder / file.name).is_file()]
         raise UserError(
-            f"data set {dataset!r} is not on this machine and cannot be downloaded from "
-            f"{_address((missing or files)[0], dataset)} ({_reason(problem)}): go online, or give a folder that "
-            "tensorflow-datasets has prepared (--data-dir or TFDS_DATA_DIR), or set FEDJAX_SEL_MIRROR, or put "
-            f"{', '.join(file.name for file in missing or files)} into {wanted_folder}"
+            f"data set {dataset!r} is not on this machine and cannot be downloaded from {(missing or files)[0].url} "
+            f"({_reason(problem)}): go online, or give a folder that tensorflow-datasets has prepared (--data-dir or "
+            f"TFDS_DATA_DIR), or put {', '.join(file.name for file in missing or files)} into {folder}"
         ) from problem
     return _parse(dataset, folder)
-
-
-def _address(file: RemoteFile, dataset: str) -> str:
-    mirror = os.environ.get("FEDJAX_SEL_MIRROR", "").strip()
-    if not mirror:
-        return file.url
-    if not re.match(r"https?://", mirror):
-        raise UserError(f"FEDJAX_SEL_MIRROR must be an http:// or https:// address, not {mirror!r}")
-    return f"{mirror.rstrip('/')}/{dataset}/{file.name}"
 
 
 def _reason(problem: OSError) -> str:

@@ -204,9 +204,6 @@ def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
     Pictures in targets, such as segmentation masks, keep their stored numbers, which are the classes.
     """
     try:
-        for method in ("detach", "cpu"):  # NumPy cannot convert tensors that require gradients or lie on a device
-            if hasattr(value, method):
-                value = getattr(value, method)()
         return pixels(name, value) if is_input and is_picture(value) else np.asarray(value)
     except UserError:
         raise
@@ -223,16 +220,12 @@ def _convert(part: str, tree: Tree, convert: Any) -> Tree:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    if any(map(np.ma.is_masked, value if isinstance(value, list | tuple) else [value])):
-        raise UserError(f"{name}: some of its numbers are masked; replace or remove them")
     try:
         array = np.asarray(value)
     except Exception as problem:  # ragged lists, tensors on a device; third-party arrays may raise anything
         raise UserError(
             f"{name}: not an array ({reason(problem)}); give rows of one length as a NumPy array"
         ) from problem
-    if array.dtype.name == "bfloat16":
-        array = array.astype(np.float32)
     if array.dtype.kind not in "biuf":
         advice = "give uint8 images, floats, or whole numbers, and rows of one length"
         if array.dtype.kind in "US" or (array.dtype == object and {*map(type, array.flat)} <= {str, np.str_}):

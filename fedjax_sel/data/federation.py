@@ -1,6 +1,5 @@
-"""A partitioned data set on the devices: examples, each client's segments, and batches of host images."""
+"""A partitioned data set on the devices: examples, and each client's segments."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,59 +13,23 @@ from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.partition import Partition, split_holdout
-from fedjax_sel.errors import UserError
 from fedjax_sel.timing import Timing
 
 
-# Images in host memory allow data sets larger than a device's memory. A callback inside the compiled rounds sends each
-# batch to the device. Results are the same, but each step waits for its batch (benchmarks/streaming.py times it).
-@jax.tree_util.register_static
-@dataclasses.dataclass(frozen=True, eq=False)
-class HostImages:
-    """An array of images in host memory, in place of a device array in a Federation. Static: it has no leaves."""
-
-    array: np.ndarray  # uint8 [n, H, W, channels]
-
-    def _rows(self, rows: Any) -> np.ndarray:
-        return np.take(self.array, np.asarray(rows), axis=0)
-
-
-Images = Any
-"""HostImages, or a tree of arrays [n, ...] on the device, usually one uint8 array [n, H, W, channels]."""
-
-
-def take(images: Images, rows: jax.Array) -> Any:
+def take(images: Tree, rows: jax.Array) -> Any:
     """Return inputs ``[n, ...]`` at given positions, int32 ``[...]``, such as uint8 [..., H, W, channels]."""
-    return jax.tree.map(lambda array: _take(array, rows), images, is_leaf=_is_array)
 
+    def of_one(array: jax.Array) -> jax.Array:
+        # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
+        return array.reshape(array.shape[0], -1)[rows].reshape(*rows.shape, *array.shape[1:])
 
-def image_block(images: Images, start: jax.Array, size: int) -> Any:
-    """Return `size` consecutive inputs, such as uint8 [size, H, W, channels]."""
-
-    def block(array: jax.Array | HostImages) -> jax.Array:
-        if isinstance(array, HostImages):
-            return _take(array, start + jnp.arange(size))
-        return lax.dynamic_slice_in_dim(array, start, size)
-
-    return jax.tree.map(block, images, is_leaf=_is_array)
-
-
-def _is_array(node: Any) -> bool:
-    return isinstance(node, HostImages)  # it has no leaves, so `jax.tree.map` would skip it
-
-
-def _take(images: jax.Array | HostImages, rows: jax.Array) -> jax.Array:
-    if isinstance(images, HostImages):
-        wanted = jax.ShapeDtypeStruct((*rows.shape, *images.array.shape[1:]), jnp.uint8)
-        return jax.pure_callback(images._rows, wanted, rows, vmap_method="broadcast_all")
-    # Gather rows of one long axis: XLA's CPU gather is three times slower on small trailing axes.
-    return images.reshape(images.shape[0], -1)[rows].reshape(*rows.shape, *images.shape[1:])
+    return jax.tree.map(of_one, images)
 
 
 class Federation(NamedTuple):
     """Inputs, targets and their clients. `order[s, starts[s, k] :]` lists client k's examples, held-out ones last."""
 
-    images: Images  # uint8 [n, H, W, channels], on the device or in host memory
+    images: Tree  # uint8 [n, H, W, channels]
     labels: Tree  # int32 [n]
     test_images: Tree  # uint8 [m, H, W, channels]
     test_labels: Tree  # int32 [m]
@@ -125,21 +88,14 @@ def build(
     partitions: Sequence[Partition],
     holdout: float,
     seeds: Sequence[int],
-    on_host: bool = False,
     availability_trace: np.ndarray | None = None,
     client_tests: Sequence[ClientTests] | None = None,
 ) -> Federation:
     """Build a federation of NumPy arrays, which `jax.device_put` puts on devices.
 
     Each replicate has a partition, all of them with equal numbers of clients, and a seed, which draws the held-out
-    examples, the share `holdout` per client. With `on_host`, training images stay in host memory. The trace is
-    bool [T, N].
+    examples, the share `holdout` per client. The trace is bool [T, N].
     """
-    if on_host and not (trees.is_array(dataset.train_images) and trees.is_images(dataset.train_images)):
-        raise UserError(
-            "--host-images: only a data set whose inputs are one array of uint8 images can stay in host memory; remove "
-            "this flag"
-        )
     tables = [_tables(dataset, partition, holdout, seed) for partition, seed in zip(partitions, seeds, strict=True)]
     width = max(len(table["order"]) for table in tables)
     for table in tables:
@@ -151,7 +107,7 @@ def build(
     fields["client_tests"] = None if client_tests is None else _tests(client_tests)
     scale, shift = affine(dataset)
     return Federation(
-        HostImages(dataset.train_images) if on_host else dataset.train_images, dataset.train_labels,
+        dataset.train_images, dataset.train_labels,
         dataset.test_images, dataset.test_labels, dataset.server_images, dataset.server_labels,
         scale, shift, **fields,
     )  # fmt: skip
@@ -239,7 +195,8 @@ def gather(federation: Federation, segment: Segment, positions: jax.Array) -> tu
 
 def block(federation: Federation, inputs: Any, start: jax.Array, size: int) -> Any:
     """Return `size` consecutive inputs with images normalized, [size, ...]."""
-    return normalize(federation, image_block(inputs, start, size))
+    cut = jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, start, size), inputs)
+    return normalize(federation, cut)
 
 
 def normalize(federation: Federation, images: Any) -> Any:

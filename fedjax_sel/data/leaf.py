@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import one_of, shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import cache, download
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -37,7 +36,6 @@ WINDOW = 80  # characters per example
 
 _NAME = "leaf"
 _SIDE, _NUM_FEMNIST_CLASSES = 28, 62
-_SHOWN_CHARACTERS = 5  # in a warning
 _UNKNOWN = ALL_LETTERS.index(" ")  # LEAF's preprocessing also pads with blanks
 _TOKENS = np.full(256, -1, np.int32)
 _TOKENS[np.frombuffer(ALL_LETTERS.encode("ascii"), np.uint8)] = np.arange(len(ALL_LETTERS))
@@ -58,28 +56,32 @@ class _Split(NamedTuple):
     users: np.ndarray  # int64 [n], the user of each example, numbered by first appearance, in training files first
 
 
-def load(description: str, parent: Path | None = None) -> Dataset:
+def load(name: str, parent: Path | None = None) -> Dataset:
     """Load a folder in LEAF's format, each user of whose training files is a client; the cache keeps a decoded copy.
 
     Args:
-        description: ``FOLDER`` or ``FOLDER,targets=sequence``. The option makes Shakespeare's inputs shifted by one the
-            targets, ``[n, 80]``, for models that predict each character. The default is the next character, ``[n]``.
-        parent: folder that contains FOLDER; default: the current folder.
+        name: name of the folder.
+        parent: folder that contains it; default: the current folder.
 
     Returns:
-        FEMNIST as uint8 ``[n, 28, 28, 1]``, or Shakespeare as int32 ``[n, 80]``. Rounding to 256 gray levels is exact
-        for LEAF's files.
+        FEMNIST as uint8 ``[n, 28, 28, 1]``, or Shakespeare as int32 ``[n, 80]`` with the next character, ``[n]``, as
+        class. Rounding to 256 gray levels is exact for LEAF's files.
+
+    Raises:
+        UserError: the folder is missing, or its files are not LEAF's.
 
     Source: Caldas et al., "LEAF: A Benchmark for Federated Settings".
     """
-    folder, form = _parse(description, parent)
+    if not name.strip():
+        raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
+    folder = (parent or Path()) / os.path.expanduser(name)
     paths = {part: _json_files(folder, part) for part in ("train", "test")}
-    return cache.fetch(cache.root(), _NAME, _fingerprint(paths, form), lambda: _read(folder, paths, form))
+    return cache.fetch(cache.root(), _NAME, _fingerprint(paths), lambda: _read(folder, paths))
 
 
-def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
+def _fingerprint(paths: dict[str, list[Path]]) -> str:
     """Return a digest of all files, which takes a hundredth of the time of parsing them."""
-    digest = hashlib.sha256(f"{form} 2\n".encode())  # 2: copies with `test_clients`
+    digest = hashlib.sha256()
     for part, files_of_part in paths.items():
         for path in files_of_part:
             try:
@@ -90,53 +92,25 @@ def _fingerprint(paths: dict[str, list[Path]], form: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _read(folder: Path, paths: dict[str, list[Path]], form: str) -> Dataset:
-    with download.bar(f"reading {folder.name}", sum(map(len, paths.values()))) as advance:
-        numbers: dict[str, int] = {}
-        train = _split(paths["train"], None, numbers, advance)
-        if form == "sequence" and not train.kind.is_text:
-            raise UserError(
-                f"data set 'leaf': targets=sequence shifts a text by one, but {folder} holds images; remove the option"
-            )
-        test = _split(paths["test"], train.kind, numbers, advance)
+def _read(folder: Path, paths: dict[str, list[Path]]) -> Dataset:
+    numbers: dict[str, int] = {}
+    train = _split(folder, paths["train"], None, numbers)
+    test = _split(folder, paths["test"], train.kind, numbers)
     if train.kind.is_text:
         train, test = _without_foreign(train, test)
-    pairs = {"train": _pair(train, form), "test": _pair(test, form)}
-    num_classes = train.kind.num_classes if form == "next" else 0
-    dataset = Dataset.from_arrays(**pairs, client_ids=train.users, num_classes=num_classes, name=_NAME)
+    dataset = Dataset.from_arrays(
+        train=(train.inputs, train.targets), test=(test.inputs, test.targets),
+        client_ids=train.users, num_classes=train.kind.num_classes, name=_NAME,
+    )  # fmt: skip
     return dataclasses.replace(dataset, source=f"LEAF's JSON of {train.kind.name}", test_clients=test.users)
 
 
 def _without_foreign(*splits: _Split) -> list[_Split]:
     """Read characters outside LEAF's 80 as blanks, with one warning for all splits."""
-    arrays = [array for split in splits for array in (split.inputs, split.targets)]
-    found = np.unique(np.concatenate([array[array < 0] for array in arrays]))
-    if found.size:
-        some = ", ".join(repr(chr(-1 - token)) for token in found[::-1][:_SHOWN_CHARACTERS])
-        warnings.warn(
-            f"data set 'leaf': characters outside LEAF's 80, such as {some}, are read as blanks", stacklevel=2
-        )
-    blanked = [np.where(array < 0, _UNKNOWN, array) for array in arrays]
-    return [split._replace(inputs=x, targets=y) for split, x, y in zip(splits, blanked[::2], blanked[1::2])]
-
-
-def _pair(split: _Split, form: str) -> tuple[np.ndarray, np.ndarray]:
-    if form == "next":
-        return split.inputs, split.targets
-    return split.inputs, np.concatenate([split.inputs[:, 1:], split.targets[:, None]], axis=1)
-
-
-def _parse(description: str, parent: Path | None) -> tuple[Path, str]:
-    """Return the folder, whose name may contain commas, and the form of targets."""
-    name, form = description, "next"
-    while match := re.fullmatch(r"(.*),\s*(\w+)\s*=([^,/\\]*)", name, re.DOTALL):
-        name, option, value = match.groups()
-        one_of("options of data set 'leaf'", option, ["targets"])
-        form = one_of("targets of data set 'leaf'", value.strip(), ("next", "sequence"))
-    if not name.strip():
-        raise UserError("data set 'leaf' needs a folder with train/ and test/: give 'leaf:FOLDER'")
-    folder = Path(os.path.expanduser(name))
-    return (folder if parent is None else parent / folder), form
+    if any((array < 0).any() for split in splits for array in (split.inputs, split.targets)):
+        warnings.warn("data set 'leaf': characters outside LEAF's 80 are read as blanks", stacklevel=2)
+    blanked = [[np.where(array < 0, _UNKNOWN, array) for array in (split.inputs, split.targets)] for split in splits]
+    return [split._replace(inputs=x, targets=y) for split, (x, y) in zip(splits, blanked)]
 
 
 def _json_files(folder: Path, part: str) -> list[Path]:
@@ -152,10 +126,10 @@ def _json_files(folder: Path, part: str) -> list[Path]:
     return found
 
 
-def _split(paths: list[Path], kind: _Kind | None, numbers: dict[str, int], advance: Callable[[int], None]) -> _Split:
+def _split(folder: Path, paths: list[Path], kind: _Kind | None, numbers: dict[str, int]) -> _Split:
     """Read the files of one split, and add its new users to `numbers`; None infers the kind from the first example."""
     inputs, targets, users = [], [], []
-    for path in paths:
+    for path in download.tracked(paths, f"reading {folder.name}"):
         for user, (x, y) in _users(path).items():
             if not x:
                 continue
@@ -168,7 +142,6 @@ def _split(paths: list[Path], kind: _Kind | None, numbers: dict[str, int], advan
             inputs.append(own_inputs)
             targets.append(own_targets)
             users.append(np.full(len(x), numbers.setdefault(user, len(numbers))))
-        advance(1)
     if kind is None or not inputs:
         raise _foreign(paths[0].parent, "no user has examples")
     return _Split(kind, np.concatenate(inputs), np.concatenate(targets), np.concatenate(users))
@@ -211,10 +184,9 @@ def _shakespeare(x: list[Any], y: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def tokens(text: str) -> np.ndarray:
-    """Return the position of each character in ALL_LETTERS, int32 ``[n]``; -1 - code point for other characters."""
-    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32).astype(np.int32)
-    known = _TOKENS[np.minimum(codes, len(_TOKENS) - 1)]
-    return np.where(known < 0, -1 - codes, known)
+    """Return the position of each character in ALL_LETTERS, int32 ``[n]``; -1 for other characters."""
+    codes = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return _TOKENS[np.minimum(codes, len(_TOKENS) - 1)]
 
 
 _FEMNIST = _Kind("FEMNIST", _NUM_FEMNIST_CLASSES, False, _femnist)

@@ -164,8 +164,6 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
         raise BrokenContractError(f"`report` returned a {type(report).__name__}; return Report(averaged, ...)")
     _check_memory("own", report.own, "init_own", memory.own)
     _check_memory("contributed", report.contributed, "init_shared", memory.shared)
-    _check_dtype("averaged", report.averaged, jnp.number)
-    _check_dtype("contributed", report.contributed, jnp.floating)  # 1/N of it is
     _check_model_shapes("combine", _trace("combine", optimizer.combine, report.averaged), model)
     with checks.explained("server"):
         server = optimizer.server(optimizer.server_learning_rate)
@@ -174,12 +172,6 @@ def _trace_all(optimizer: FederatedOptimizer) -> None:
             f"`server` returned a {type(server).__name__}; return an optax.GradientTransformation"
         )
     _trace("server", lambda gradient: server.update(gradient, server.init(gradient), gradient)[0], model)
-    for path, leaf in jax.tree.leaves_with_path(_trace("server's init", server.init, model)):
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            raise BrokenContractError(
-                f"the state of `server` holds a random key ({jax.tree_util.keystr(path)}), whose draws would be equal "
-                "in all seeds; use a server optimizer without random draws"
-            )
 
 
 def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:
@@ -194,15 +186,6 @@ def _check_memory(name: str, answer: Any, init: str, at_first: Any) -> None:
             f"`report` returned {name} as {shown(found)}, but `{init}` returned {shown(wanted)}; keep the structure, "
             "shapes and dtypes"
         )
-
-
-def _check_dtype(name: str, answer: Any, kind: Any) -> None:
-    for path, leaf in jax.tree.leaves_with_path(answer):
-        if not jnp.issubdtype(leaf.dtype, kind):
-            raise BrokenContractError(
-                f"`report` returned {name}{jax.tree_util.keystr(path)} as {leaf.dtype}, but the server takes weighted "
-                "sums; return it as float32"
-            )
 
 
 def _check_model_shapes(name: str, answer: Any, model: Any) -> None:

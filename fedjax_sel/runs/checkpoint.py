@@ -132,18 +132,11 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
     """Yield orbax and an open checkpointer; errors are raised and not also logged."""
     import orbax.checkpoint as ocp  # the import takes seconds
 
-    # With several hosts only the first one writes, so orbax must not wait for the others.
-    alone = ocp.options.MultiprocessingOptions(
-        primary_host=jax.process_index(),
-        active_processes={jax.process_index()} if jax.process_count() > 1 else None,
-        barrier_sync_key_prefix="fedjax_sel" if jax.process_count() > 1 else None,
-    )
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
     log = logging.getLogger("absl")
     level = log.level
     log.setLevel(logging.CRITICAL + 1)
     try:
-        with ocp.Checkpointer(handler, multiprocessing_options=alone) as checkpointer:
+        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
             yield ocp, checkpointer
     finally:
         log.setLevel(level)
@@ -301,17 +294,6 @@ def read_weights(folder: Path) -> Weights | None:
 def final(folder: Path, finished: bool) -> Weights | None:
     """Return the weights of a run that is `finished`, or that a callback ended; None if the run may continue."""
     return read_weights(folder) if finished or (folder / PARAMS).exists() else None
-
-
-def latest(folder: Path) -> Weights:
-    """Return the weights of a run that ended, or else the weights of its newest checkpoint."""
-    found = final(folder, finished=False) or newest_weights(folder)[1]
-    if found is None:
-        raise UserError(
-            f'weights="latest": {folder} has no intact checkpoint and no {PARAMS}; set checkpoint_every in '
-            "the run, or read it without weights"
-        )
-    return found
 
 
 def restore(folder: Path) -> Weights | None:

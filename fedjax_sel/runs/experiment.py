@@ -17,7 +17,7 @@ import numpy as np
 
 from fedjax_sel import callbacks, devices, tasks
 from fedjax_sel.config import Config, RunConfig
-from fedjax_sel.core import files, machines
+from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
@@ -203,12 +203,11 @@ def run_experiment(
     config = experiment.config
     with own_errors():
         start_jax(config)
-        shown = progress and machines.is_first()
         done = None if config.run.out is None else finished(Path(config.run.out), experiment)
         if done is None:
-            return _run(pose(experiment), Reporter(config, started, shown, further), watching)
+            return _run(pose(experiment), Reporter(config, started, progress, further), watching)
         words = f"all {done.num_rounds} rounds are finished; result read from {config.run.out}"
-        Reporter(config, started, shown).say(words)
+        Reporter(config, started, progress).say(words)
         done = dataclasses.replace(done, weights=checkpoint.read_weights(Path(str(config.run.out))))
         callbacks.call(watching, "end", done)
         return done
@@ -219,7 +218,7 @@ def _run(problem: Problem, reporter: Reporter, watching: tuple[Any, ...]) -> Res
     with (
         callbacks.report_errors(watching),
         reporter,
-        Interruption(reporter.on_stderr, at_once=problem.config.run.distributed) as interruption,
+        Interruption(reporter.on_stderr, at_once=False) as interruption,
         FolderLock() as lock,
     ):
         together, messages = _seeds_at_once(problem)
@@ -259,7 +258,7 @@ class _Process:
         """Call the callbacks before the first chunk."""
         callbacks.call(self._watching, "start", self._config, rounds)
         if self._earlier is not None:
-            self._interruption.ended = machines.any_machine(callbacks.call(self._watching, "resume", self._earlier))
+            self._interruption.ended = callbacks.call(self._watching, "resume", self._earlier)
             if self._interruption.ended or rounds == self._config.run.rounds:  # no round is left, files may be missing
                 self._final = resumed
         if self._view is not None:
@@ -348,12 +347,10 @@ def start_jax(config: Config) -> None:
     if config.run.deterministic:
         devices.be_deterministic()
     devices.use_every_core()
-    if config.run.distributed:
-        machines.start()
 
 
 def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
-    """Return the result of a finished run in a folder, the same on every host; see `reading.finished_result`.
+    """Return the result of a finished run in a folder; see `reading.finished_result`.
 
     The digests `data` of the current data are computed if they are needed and not given.
     """
@@ -361,38 +358,26 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
     config = experiment.config
     if config.run.resume == "never":
         return None
-
-    def look() -> dict[str, Any] | None:
-        done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
-        if done is None:
-            return None
-        if folder.config_was_lost(out):
-            with contextlib.suppress(OSError):  # the folder may be read-only
-                run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
-        checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
-        return run_files.to_plain(done)
-
-    return run_files.from_plain(machines.on_first(look))
+    done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
+    if done is None:
+        return None
+    if folder.config_was_lost(out):
+        with contextlib.suppress(OSError):  # the folder may be read-only
+            run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
+    checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
+    return done
 
 
 def _open(
     problem: Problem, laid_out: Layout, lock: FolderLock, reporter: Reporter
 ) -> tuple[resume.Start, Writer | None]:
-    """Return the run's start and its writer; only the first host writes."""
+    """Return the run's start and its writer."""
     if problem.config.run.out is None:
         return resume.Start([]), None
     out = Path(problem.config.run.out)
     ours = resume.about(problem, laid_out)
     state = run.shapes_of_state(problem, laid_out)
-
-    def opened() -> dict[str, Any]:
-        start = resume.open_run(out, problem, ours, state, lock)
-        return {**start._asdict(), "earlier": run_files.to_plain(start.earlier)}
-
-    plain = machines.on_first(opened)
-    start = resume.Start(**{**plain, "earlier": run_files.from_plain(plain["earlier"])})
-    if not machines.is_first():
-        return start, None
+    start = resume.open_run(out, problem, ours, state, lock)
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
 
 
@@ -432,12 +417,10 @@ def _one_ahead(
             yield _fetch(*waiting)
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
-        # All hosts must agree, since all of them take part in fetching a state and in the next chunk.
-        interruption.ended = machines.any_machine(interruption.ended)
-        last = machines.any_machine(interruption.asked > 0) or interruption.ended
+        last = interruption.asked > 0 or interruption.ended
         due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         state = None
-        if last or rounds == config.rounds or (config.out is not None and machines.any_machine(due)):
+        if last or rounds == config.rounds or (config.out is not None and due):
             state, saved, since = chunk.copy_state(), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:
@@ -451,5 +434,5 @@ def _fetch(chunk: Chunk, state: State | None, seen: Any) -> _Done:
     while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
     if state is not None:
-        state = state._replace(carry=devices.fetch(state.carry))
-    return _Done(chunk.first, jax.device_get(chunk.records), state, None if seen is None else devices.fetch(seen))
+        state = state._replace(carry=jax.device_get(state.carry))
+    return _Done(chunk.first, jax.device_get(chunk.records), state, None if seen is None else jax.device_get(seen))

@@ -78,13 +78,9 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
 
 def load(path: Path) -> Result:
     """Return the result in a run folder, finished or not, up to the last round that a manifest covers."""
-    return _read(path, _config(path), checkpoint.newest(path))
-
-
-def _config(path: Path) -> Config:
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
-    return folder.stored_config(path)
+    return _read(path, folder.stored_config(path), checkpoint.newest(path))
 
 
 def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
@@ -218,7 +214,7 @@ def per_client(
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
     assert result.weights is not None, "`problem_of` rejects such results"
     weights = checkpoint.like(shapes, result.weights)
-    found = devices.fetch(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
+    found = jax.device_get(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     about: dict[str, np.ndarray] = {}
     if on == "test" and problem.client_tests is not None and host.client_tests is not None:
         about["examples"] = host.client_tests.sizes
@@ -231,8 +227,7 @@ def problem_of(result: Result, experiment_or_config: Experiment | Config | None,
     """Return the problem of a result with weights; `function` begins the messages of errors."""
     if result.weights is None:
         raise UserError(
-            f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
-            'and with weights="latest" from the newest checkpoint'
+            f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
         )
     given = None if experiment_or_config is None else experiment_of(experiment_or_config)
     return pose(result.config if given is None else _with_data_of(result, given))

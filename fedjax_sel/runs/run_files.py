@@ -100,8 +100,7 @@ class Result:
         """
         if self.weights is None:
             raise UserError(
-                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended, "
-                'and with weights="latest" from the newest checkpoint'
+                "params: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
             )
         return self.weights.trained
 
@@ -242,23 +241,6 @@ class Result:
         if self.has_clock:
             rows.append(("simulated seconds", self.seconds_spent[:, -1]))
         return rows
-
-
-def to_plain(result: Result | None) -> dict[str, Any] | None:
-    """Return a Result as nested dictionaries of plain values and arrays; None for None."""
-    if result is None:
-        return None
-    names = {field.name for field in dataclasses.fields(result)} - {"model", "weights"}
-    plain = {name: getattr(result, name) for name in names}
-    return {**plain, "config": result.config.to_json(), "ledger": result.ledger._asdict()}
-
-
-def from_plain(plain: dict[str, Any] | None) -> Result | None:
-    """Return the Result from the values of `to_plain`."""
-    if plain is None:
-        return None
-    parsed = {"config": Config.from_json(plain["config"]), "ledger": Ledger(**plain["ledger"])}
-    return Result(**{**plain, **parsed, "seeds": tuple(plain["seeds"])})
 
 
 @contextlib.contextmanager

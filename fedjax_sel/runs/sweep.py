@@ -167,8 +167,6 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
         devices.be_deterministic()  # before JAX starts
     devices.use_every_core()
     for job in jobs:
-        if job.config.run.distributed:
-            raise UserError("--distributed: a comparison runs on one machine; run its strategies one by one with train")
         _blame(job, lambda job=job: check_alone(job.experiment))
     # The random strategy first, so that errors that do not depend on the strategy are not blamed on one.
     common = {job.conditions: pose(_with_random(job)) for job in jobs}

@@ -8,8 +8,7 @@ import numpy as np
 import optax
 
 from fedjax_sel import devices
-from fedjax_sel.core import memory, parsing
-from fedjax_sel.data import examples
+from fedjax_sel.core import parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment import Experiment
@@ -22,7 +21,7 @@ from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # evaluation blocks or measured clients that it works on together; bounds the memory
-MOST_OF_A_DEVICE = 0.7  # fraction of its memory for images; models and state need the rest
+MOST_OF_A_DEVICE = 0.7  # fraction of its memory for the state of clients
 COPIES = 3  # copies of the state on a device: the old one, the new one, and one being saved
 CPU_CACHE_BYTES = 2**21  # cache of a core; models of clients that train together should fit
 
@@ -46,9 +45,8 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
     mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
-    on_host = images_stay_on_host(problem) if run.host_images is None else run.host_images
     federation = fed.build(
-        problem.dataset, problem.partitions, config.data.holdout, data_seeds, on_host, problem.availability_trace,
+        problem.dataset, problem.partitions, config.data.holdout, data_seeds, problem.availability_trace,
         problem.client_tests,
     )  # fmt: skip
     every = run.eval_every if eval_every is None else eval_every
@@ -64,14 +62,6 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
 def num_places(problem: Problem) -> int:
     """Return the number of places of a cohort."""
     return problem.strategy.num_places(problem.config.num_training_clients, problem.config.cohort_size)
-
-
-def images_stay_on_host(problem: Problem) -> bool:
-    """Return whether the training images exceed `MOST_OF_A_DEVICE` of the memory of a device."""
-    limit, images = memory.device_memory(), problem.dataset.train_images
-    if limit is None or not examples.is_array(images) or not examples.is_images(images):
-        return False
-    return images.nbytes > MOST_OF_A_DEVICE * limit
 
 
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:

@@ -85,7 +85,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
                 carry = carry._replace(info=info, start=bill)
             carry = carry._replace(strategy=_initial_states(plan, carry, federation, streams))
         waits = seeds_at_once < len(run.seeds)
-        carry = devices.fetch(carry) if waits else devices.place(mesh, carry, per_seed)
+        carry = jax.device_get(carry) if waits else devices.place(mesh, carry, per_seed)
         programs.append(Program(plan, carry, federation, streams, first, length, chunk))
     return programs
 
@@ -192,7 +192,7 @@ def _initial_states(plan: Plan, carry: Carry, federation: Federation, streams: S
     """Return the strategy's states before the first round, [S, ...] in host memory."""
     if plan.strategy.init is no_state:
         return ()
-    on_host = devices.fetch(jax.jit(partial(_of_start, plan))(carry, federation, streams))
+    on_host = jax.device_get(jax.jit(partial(_of_start, plan))(carry, federation, streams))
     return initial_states(plan.strategy, *on_host)
 
 
@@ -245,7 +245,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
             carries[turn], records = program.chunk(carry, np.int32(first), program.federation, program.streams)
             if len(programs) > 1:
-                carries[turn] = devices.fetch(carries[turn])
+                carries[turn] = jax.device_get(carries[turn])
             parts.append(records)
         records = parts[0]
         if len(parts) > 1:
@@ -258,7 +258,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
 
 def seen_at_first(programs: list[Program], view: View) -> Any:
     """Return a view of the programs' starting state, all seeds, in host memory."""
-    return devices.fetch(_copy_view([program.carry for program in programs], view))
+    return jax.device_get(_copy_view([program.carry for program in programs], view))
 
 
 def _copy_view(carries: list[Any], view: View) -> Any:

@@ -99,7 +99,7 @@ class Meter:
         reports = self._train(carry, now, program.federation, program.streams)
         for first in range(0, cohorts, self._at_once):
             found = self._losses(reports, carry, now, np.int32(first), program.federation, program.streams)
-            drawn, changes = jax.tree.map(np.asarray, devices.fetch(found))
+            drawn, changes = jax.tree.map(np.asarray, jax.device_get(found))
             kept = min(self._at_once, cohorts - first)
             yield Piece(drawn[:, :kept], changes[:, :kept])
 

@@ -161,6 +161,5 @@ def test_a_process_that_exits_after_its_last_checkpoint(gaps, tmp_path):
     out = tmp_path / "run"
     assert ended.returncode == 9 and not (out / "params.npz").exists()
     assert checkpoint.list_all(out / "checkpoints")[0].name == "round-00000006"
-    assert fedjax_sel.load(out, weights="latest").params is not None
     fedjax_sel.run(config)
     assert_whole(out, config, gaps[0])

@@ -28,7 +28,7 @@ def real_data_dir() -> str:
 @pytest.fixture(autouse=True)
 def isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Points every place that data could come from into the test's own folder; returns the cache's."""
-    for variable in ("TFDS_DATA_DIR", "XDG_CACHE_HOME", "FEDJAX_SEL_MIRROR"):
+    for variable in ("TFDS_DATA_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     # A proxy of the machine must not see requests to the loopback server.
     monkeypatch.setenv("no_proxy", "*")

@@ -57,7 +57,6 @@ def test_images_are_what_they_were():
     [
         (FLOATS, np.float32),
         (FLOATS.astype(np.float16), np.float32),
-        (jnp.asarray(FLOATS, jnp.bfloat16), np.float32),
         (RNG.integers(9, size=(20, 8)), np.int32),
         (RNG.integers(9, size=(20, 8), dtype=np.uint8), np.int32),  # [n, d] are no images
         (FLOATS > 0, np.int32),
@@ -127,7 +126,7 @@ def test_only_images_in_a_tree_are_normalized():
 
 def test_blocks_of_a_tree():
     made = Dataset.from_arrays(**TREE)
-    found = fed.image_block(jax.tree.map(jnp.asarray, made.train_images), jnp.int32(4), 5)
+    found = fed.block(build(made, 3)._replace(scale=None), made.train_images, jnp.int32(4), 5)
     np.testing.assert_array_equal(found.image, PIXELS[4:9])
     np.testing.assert_array_equal(found.text[1], np.arange(4, 9))
 
@@ -202,16 +201,6 @@ def test_classes_without_an_example_are_announced(labels, classes, absent):
         assert Dataset.from_arrays(**pair(FLOATS, labels)).num_classes == classes
 
 
-@pytest.mark.parametrize("place", [lambda table: (table, LABELS), lambda table: (FLOATS, table)])
-@pytest.mark.parametrize("inside", [lambda table: table, lambda table: {"a": table}, lambda table: (FLOATS, table)])
-def test_tables_have_their_columns_in_one_order(place, inside):
-    table = pd.DataFrame({"height": FLOATS[:, 0], "weight": FLOATS[:, 1]})
-    other = table[["weight", "height"]]
-    with pytest.raises(UserError, match=r"test: the columns of .* are 'weight, height', but in train 'height, weight'"):
-        Dataset.from_arrays(train=place(inside(table)), test=place(inside(other)))
-    assert Dataset.from_arrays(train=place(inside(table)), test=place(inside(table))).num_train_examples == len(table)
-
-
 def test_a_copy_of_what_has_no_classes_and_has_clients(isolated):
     made = Dataset.from_arrays(**pair(FLOATS, FLOATS[:, :2]), client_ids=[*"aabbccddeeff"])
     copy = cache.fetch(isolated, "arrays", "0", lambda: made)
@@ -284,8 +273,6 @@ def test_the_digest_knows_a_normalization_that_is_not_the_usual_one():
 
 NAN = FLOATS.copy()
 NAN[4, 1] = np.nan
-MASKED = np.ma.masked_array(PIXELS[:12], mask=np.zeros(PIXELS[:12].shape, bool))
-MASKED[3, 0, 0, :2] = np.ma.masked
 
 
 @pytest.mark.parametrize(
@@ -293,8 +280,6 @@ MASKED[3, 0, 0, :2] = np.ma.masked
     [
         ({"train": PIXELS}, "train: a ndarray is not a pair; give"),
         ({"train": (PIXELS[:12],)}, "train: a tuple is not a pair"),
-        ({"train": (MASKED, LABELS[:12])}, "train inputs: some of its numbers are masked; replace or remove"),
-        ({"train": ({"a": list(MASKED)}, LABELS[:12])}, r"train inputs\['a'\]: some of its numbers are masked"),
         ({"train": (PIXELS[:12], LABELS[:11])}, "train targets: 11 examples, but train inputs has 12"),
         ({"train": ({"a": PIXELS[:12], "b": FLOATS[:9]}, LABELS[:12])}, r"train inputs\['b'\]: 9 examples, but"),
         ({"train": (PIXELS[:0], LABELS[:0])}, r"train inputs: .*shape \(0, 6, 5, 3\) holds no examples"),
@@ -339,12 +324,6 @@ def test_the_constructor_checks_too():
         data.Dataset(**{**vars(made), "train_images": FLOATS[:12]})
     with pytest.raises(UserError, match="test targets: 7 examples"):
         data.Dataset(**{**vars(made), "test_labels": made.test_labels[:7]})
-
-
-def test_only_images_stay_in_host_memory():
-    with pytest.raises(UserError, match="--host-images: only a data set whose inputs are one array of uint8") as caught:
-        build(REGRESSION, 3, on_host=True)
-    one_sentence(caught)
 
 
 # ---------------------------------------------------------------- partitions by hand

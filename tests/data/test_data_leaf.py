@@ -91,22 +91,12 @@ def test_the_letters_are_leafs():
     assert places == [0, 1, 2, 11, 20, 25, 50, 53, 78, 79]
 
 
-def test_targets_of_every_character(shakespeare):
-    folder, _ = shakespeare
-    one, all_of_them = (data.load(f"leaf:{folder}{form}") for form in ("", ", targets=sequence"))
-    assert all_of_them.num_classes == 0 and all_of_them.train_labels.shape == (14, 80)
-    np.testing.assert_array_equal(all_of_them.train_labels[:, :-1], one.train_images[:, 1:])
-    np.testing.assert_array_equal(all_of_them.train_labels[:, -1], one.train_labels)
-    np.testing.assert_array_equal(all_of_them.train_images, one.train_images)
-    np.testing.assert_array_equal(data.load(f"leaf:{folder},targets=next").train_labels, one.train_labels)
-
-
 def test_what_the_80_characters_lack_is_a_blank(tmp_path):
     users = {"HAMLET": role(0, 2)}
     users["HAMLET"]["x"][1] = "é€" + users["HAMLET"]["x"][1][2:-1] + "?"
     write(tmp_path, "train", "a.json", users)
     write(tmp_path, "test", "a.json", {"HAMLET": role(3, 1)})
-    with pytest.warns(UserWarning, match="outside LEAF's 80, such as 'é', '€', are read as blanks") as caught:
+    with pytest.warns(UserWarning, match="outside LEAF's 80 are read as blanks") as caught:
         loaded = data.load(f"leaf:{tmp_path}")
     assert len(caught) == 1
     blank, mark = (leaf.ALL_LETTERS.index(letter) for letter in " ?")
@@ -134,23 +124,17 @@ def test_the_command_line_shows_natural_clients(femnist, shakespeare, tmp_path, 
         "2",
         "--out",
         str(tmp_path / "p.png"),
-        "--num-selected",
-        "1",
     ]
     assert preview.main(["--dataset", f"leaf:{femnist[0]}", "--num-clients", "2", *flags]) == 0
     shown = capsys.readouterr().out
     assert "LEAF's JSON of FEMNIST), 20 training examples, 62 labels" in shown
-    names = ("Gini of sizes", "effective classes", "Hellinger distance", "Jensen-Shannon", "earth mover's")
+    names = ("Gini of sizes", "effective classes", "distance to all data")
     assert all(f"\n{name} " in shown for name in names)
-    at_home = ["--data-dir", str(tmp_path), "--dataset", "leaf:plays,targets=sequence", "--num-clients", "2"]
+    at_home = ["--data-dir", str(tmp_path), "--dataset", "leaf:plays", "--num-clients", "2"]
     assert preview.main([*at_home, *flags, "--server-validation", "0.1", "--holdout", "0.2"]) == 0
     shown = capsys.readouterr().out
-    assert "13 training examples, targets without classes" in shown and "server-side examples  1 examples" in shown
-    assert (
-        "Gini of sizes" in shown
-        and not any(name in shown for name in ("GEMD", "labels per client", "Hellinger"))
-        and (tmp_path / "p.png").stat().st_size > 1000
-    )
+    assert "13 training examples, 80 labels" in shown and "server-side examples  1 examples" in shown
+    assert (tmp_path / "p.png").stat().st_size > 1000
 
 
 def test_it_is_read_once(femnist, isolated, monkeypatch):
@@ -215,8 +199,6 @@ def test_damaged_and_foreign_files_are_one_sentence(tmp_path, content, words):
         ("leaf", "needs a folder"),
         ("leaf:{there}/no", r"no/train cannot be read \(No such file or directory\); give the folder that holds"),
         ("leaf:{there}", r"test has no \.json files"),
-        ("leaf:{there},target=sequence", "unknown 'target'; did you mean 'targets'"),
-        ("leaf:{there},targets=all", "unknown 'all'; choose from next, sequence"),
         ("leaf:~nobody-of-that-name/x", "cannot be read"),
         ("leef:{there}", "only 'synthetic', 'leaf' and 'npz' have them"),
         ("digits:{there}", "only 'synthetic', 'leaf' and 'npz' have them"),
@@ -238,20 +220,7 @@ def test_labels_that_are_no_classes(tmp_path, label, words):
         data.load(f"leaf:{tmp_path}")
 
 
-def test_images_have_no_targets_of_every_character(femnist):
-    with pytest.raises(UserError, match=r"targets=sequence shifts a text by one, but .* holds images"):
-        data.load(f"leaf:{femnist[0]},targets=sequence")
-
-
 def test_texts_are_not_tested_on_images(femnist, shakespeare):
     write(shakespeare[0], "test", "b.json", femnist[1]["test"])
     with pytest.raises(UserError, match=r"test/b\.json is not LEAF's JSON.*, not a text of 80 characters"):
         data.load(f"leaf:{shakespeare[0]}")
-
-
-def test_a_comma_in_a_folders_name(femnist, tmp_path):
-    femnist[0].rename(tmp_path / "a,b=c")
-    with pytest.raises(UserError, match="options of data set 'leaf': unknown 'b'"):
-        data.load(f"leaf:{tmp_path}/a,b=c")
-    (tmp_path / "a,b=c").rename(tmp_path / "a, b")
-    assert data.load(f"leaf:{tmp_path}/a, b").num_train_examples == 20

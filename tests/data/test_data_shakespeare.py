@@ -57,8 +57,10 @@ def test_leafs_json_gives_the_same_data(tmp_path):
     for part, users in parts.items():
         (tmp_path / part).mkdir()
         (tmp_path / part / "all.json").write_text(json.dumps({"users": list(users), "user_data": users}))
-    read, plays = data.load(f"leaf:{tmp_path},targets=sequence"), data.load("shakespeare")
-    assert read.digest() == plays.digest()
+    read, plays = data.load(f"leaf:{tmp_path}"), data.load("shakespeare")
+    for one, other in ((read.train_images, plays.train_images), (read.test_images, plays.test_images)):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(read.train_labels, plays.train_labels[:, -1])
     assert (read.client_ids == plays.client_ids).all() and (read.test_clients == plays.test_clients).all()
 
 

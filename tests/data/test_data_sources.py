@@ -1,6 +1,5 @@
 """Prepared TFDS folders, decoded copies and the order in which they are looked for."""
 
-import json
 import re
 import shutil
 import subprocess
@@ -206,21 +205,6 @@ def test_another_folder_never_gets_this_folders_copy(prepared, prepare, tmp_path
     assert len(list((tmp_path / "cache").glob("tiny_gray-*"))) == 2
 
 
-@pytest.mark.parametrize("num_bytes", [1 << 17, 5 << 20])
-@pytest.mark.parametrize("place", [0, 0.5, 1])
-def test_a_fingerprint_sees_contents_of_the_same_size(prepared, tmp_path, num_bytes, place):
-    folder = own_copy(prepared, tmp_path) / "tiny_gray/1.2.0"
-    (folder / TRAIN).write_bytes(bytes(num_bytes))
-    before = tfds.fingerprint(folder)
-    assert tfds.fingerprint(folder) == before
-    content = bytearray(num_bytes)
-    # Records are compressed in blocks of hundreds of kilobytes, so other records change whole stretches.
-    start = int(place * (num_bytes - 1))
-    content[max(0, start - 200_000) : start + 200_000] = b"x" * len(content[max(0, start - 200_000) : start + 200_000])
-    (folder / TRAIN).write_bytes(content)
-    assert tfds.fingerprint(folder) != before
-
-
 # The decoded copy.
 
 
@@ -232,28 +216,12 @@ def test_the_second_load_is_the_first_from_the_copy(prepared, monkeypatch):
     assert isinstance(second.train_images, np.memmap) and not second.train_images.flags.writeable
 
 
-def edit_manifest(copy: Path) -> None:
-    manifest = json.loads((copy / "manifest.json").read_text())
-    manifest["num_classes"] = 2
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-
-
-def flip_bit(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
-
-
 COPY_DAMAGES = {
     "file missing": lambda copy: (copy / "test_labels.npy").unlink(),
     "file truncated": lambda copy: truncate(copy / "train_images.npy"),
-    "bit flipped in images": lambda copy: flip_bit(copy / "train_images.npy"),
-    "bit flipped in labels": lambda copy: flip_bit(copy / "test_labels.npy"),
-    "manifest edited": edit_manifest,
     "manifest missing": lambda copy: (copy / "manifest.json").unlink(),
     "manifest cut": lambda copy: truncate(copy / "manifest.json"),
     "manifest a list": lambda copy: (copy / "manifest.json").write_text("[]"),
-    "a file instead of a folder": lambda copy: (shutil.rmtree(copy), copy.write_text("x")),
 }
 
 
@@ -384,21 +352,16 @@ def test_many_writers_at_once_end_with_one_sound_copy(tmp_path, isolated):
         except BaseException as problem:
             problems.append(problem)
 
-    for damaged in (False, True):
-        if damaged:
-            flip_bit(isolated / "blobs-abc/train_images.npy")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            threads = [threading.Thread(target=write) for _ in range(8)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        assert problems == []
-        assert [path.name for path in isolated.iterdir()] == ["blobs-abc"]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert same(cache.fetch(isolated, "blobs", "abc", must_not_decode), dataset)
+    threads = [threading.Thread(target=write) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    assert [path.name for path in isolated.iterdir()] == ["blobs-abc"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert same(cache.fetch(isolated, "blobs", "abc", must_not_decode), dataset)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from fedjax_sel import tasks
 from fedjax_sel.data import partition
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.experiment import problem
-from fedjax_sel.simulation import layout
 
 
 class Net(nn.Module):
@@ -42,13 +41,6 @@ def test_a_run_on_them_learns():
     assert found.finished and found.test_measure == "test_absolute_error"
     errors = found.measured[found.test_measure]
     assert (errors[:, -1] < 0.6 * errors[:, 0]).all()
-
-
-def test_they_stay_on_devices_however_large(monkeypatch):
-    """Only images have a way from the host, for which `--host-images` stands."""
-    monkeypatch.setattr(layout.memory, "device_memory", lambda: 10)
-    assert not layout.images_stay_on_host(problem.pose(experiment()))
-    assert layout.images_stay_on_host(problem.pose(fedjax_sel.preset("quickstart")))
 
 
 def test_a_client_without_examples_is_refused():

@@ -65,12 +65,6 @@ def test_what_cannot_be_swept(given, words, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_with_presets(tmp_path):
-    given = ["--algos", "random", "--out", str(tmp_path), "--presets", "quickstart", "--sweep", "alpha", "1", "2"]
-    with pytest.raises(fedjax_sel.UserError, match="--presets and --sweep: give one of them"):
-        compare.main(given)
-
-
 @pytest.mark.slow
 def test_the_command(tmp_path, capsys):
     given = ["--algos", "random", "--out", str(tmp_path), *SMALL, "--sweep", "learning-rate", "0.01", "0.1"]

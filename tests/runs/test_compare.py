@@ -75,7 +75,7 @@ def test_items_of_algos():
 
 BAD = [
     (["--algos"], ["--algos", "at least one"]),
-    (["--algos", "random", "--alpha", "1", "--presets", "quickstart", "fedcor/fmnist-1spc"], ["--alpha 1", "without"]),
+    (["--algos", "random", "--alpha", "1"], ["--alpha 1", "without"]),
     (["--algos", "random", "fl_dps"], ["--algos fl_dps", "did you mean 'fl_dp3s'?"]),
     (["--algos", "random", "fl_dp3s[profil=fc1]"], ["fl_dp3s[profil=fc1]", "did you mean 'profile' or 'pool'?"]),
     (["--algos", "random", "fl_dp3s[profile=fc9]"], ["fl_dp3s[profile=fc9]", "did you mean 'fc1'?"]),
@@ -85,9 +85,8 @@ BAD = [
     (["--algo", "random", "--algos", "random"], ["--algo", "did you mean '--algos'?"]),
     (["--algos", "random", "--num-selected", "11", "--num-clients", "10"], ["--num-selected", "at most"]),
     (["--algos", "random", "--rounds", "0"], ["--rounds", "outside 1 to"]),
-    (["--algos", "random", "--presets", "quickstart", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
-    (["--algos", "random", "--presets", "quickstart", "quickstart"], ["--presets", "give each preset once"]),
-    (["--algos", "random", "--preset", "quickstart", "--presets", "quickstart"], ["--preset and --presets"]),
+    (["--algos", "random", "--preset", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
+    (["--algos", "random", "--optimizer", "fedavg", "--optimizers", "fedprox"], ["--optimizer and --optimizers"]),
     (["--algos", "random", "--batch-size", "5000"], ["--batch-size", "largest client"]),
 ]
 
@@ -103,15 +102,6 @@ def test_bad_input_is_one_sentence_before_anything_runs(capsys, tmp_path, argume
     for word in words:
         assert word in err, err
     assert not out.exists()
-
-
-def test_settings_that_a_file_makes_one_are_refused(capsys, tmp_path):
-    """A run's config.json says everything, and outranks every preset."""
-    (tmp_path / "config.json").write_text(json.dumps(fedjax_sel.preset("fedcor/fmnist-1spc").to_json()))
-    presets = ("--presets", "fedcor/fmnist-1spc", "fedcor/fmnist-2spc", "--config", tmp_path / "config.json")
-    code, _, err = command(capsys, "--algos", "random", *presets, "--out", tmp_path / "out")
-    assert code == 2 and "--presets: fedcor/fmnist-1spc and fedcor/fmnist-2spc are identical here" in err
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_must_be_given_and_be_one(capsys, tmp_path):
@@ -381,24 +371,16 @@ def test_a_killed_comparison_goes_on_without_repeating_what_is_finished(tmp_path
     assert "\nrandom " in printed and "\nfl_dp3s " in printed
 
 
-def test_a_grid_of_settings(tmp_path, monkeypatch):
+def test_folders_of_strategies(tmp_path, monkeypatch):
     given = []
     monkeypatch.setattr(compare, "_compare", lambda jobs, *_: given.extend(jobs) or 0)
     arguments = ["--rounds", "3", "--algos", "random", "my.package:f[x=1]", "--out", str(tmp_path)]
-    assert compare.main([*arguments, "--presets", "fedcor/fmnist-1spc", "fl_dp3s/mnist-xi1"]) == 0
-    assert [(job.setting, job.algo) for job in given] == [
-        ("fedcor/fmnist-1spc", "random"), ("fedcor/fmnist-1spc", "my.package:f[x=1]"),
-        ("fl_dp3s/mnist-xi1", "random"), ("fl_dp3s/mnist-xi1", "my.package:f[x=1]"),
-    ]  # fmt: skip
-    for job in given:
-        config = fedjax_sel.preset(job.setting).replace(rounds=3)
-        name = "random" if job.algo == "random" else "my.package-f-x=1"
-        algo, values = jobs.parse_algo(job.algo)
-        out = tmp_path / job.setting.replace("/", "-") / name
-        assert job.config == config.replace(algo=algo, algo_args=values, out=str(out))
-    given.clear()
     assert compare.main([*arguments, "--preset", "fedcor/fmnist-dir"]) == 0
     assert [Path(job.config.run.out) for job in given] == [tmp_path / "random", tmp_path / "my.package-f-x=1"]
+    for job in given:
+        algo, values = jobs.parse_algo(job.algo)
+        config = fedjax_sel.preset("fedcor/fmnist-dir").replace(rounds=3, algo=algo, algo_args=values)
+        assert job.config == config.replace(out=job.config.run.out)
 
 
 def test_a_page_has_a_table_for_each_setting():

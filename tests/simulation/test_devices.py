@@ -1,8 +1,7 @@
-"""The same run on one device, on eight, and on two machines: the same cohorts, and the same numbers within rounding."""
+"""The same run on one device and on eight: the same cohorts, and the same numbers within rounding."""
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from jax.sharding import Mesh
 
 import fedjax_sel
 from fedjax_sel import devices
-from fedjax_sel.core import machines
 from fedjax_sel.errors import UserError
 from fedjax_sel.runs import reading
 
@@ -104,28 +102,6 @@ def test_eight_devices_give_the_run_of_one(alone, layout, tmp_path):
     assert_same(result(start(out, "--seeds", "4", *layout, cores=8), out), alone)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", [[], ["--mesh", "seeds=1,clients=2"]])
-def test_two_machines_give_the_run_of_one_and_one_set_of_files(alone, layout, tmp_path):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    machines = [
-        start(
-            tmp_path / "run", "--seeds", "4", "--distributed", *layout,
-            JAX_COORDINATOR_ADDRESS=f"127.0.0.1:{port}", JAX_NUM_PROCESSES="2", JAX_PROCESS_ID=str(number),
-        )
-        for number in (0, 1)
-    ]  # fmt: skip
-    outputs = [machine.communicate(timeout=300) for machine in machines]
-    assert [machine.returncode for machine in machines] == [0, 0], outputs
-    assert_same(reading.load(tmp_path / "run"), alone)
-    assert "final test accuracy" in outputs[0][0] and "final test accuracy" not in outputs[1][0]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
-    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
-    assert len(rows) == 1 + 4 * 5
-
-
 @pytest.mark.parametrize(
     "seeds,selected,num_devices,shape",
     [
@@ -166,14 +142,6 @@ def test_a_mesh_that_is_none(text):
         fedjax_sel.run(fedjax_sel.preset("quickstart").replace(mesh=text))
 
 
-@pytest.mark.slow
-def test_machines_that_cannot_be_joined(tmp_path):
-    process = start(tmp_path / "run", "--distributed")
-    _, error = process.communicate(timeout=120)
-    assert process.returncode == 2 and "--distributed: JAX cannot join the other machines" in error, error
-    assert "Traceback" not in error and not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("backend,kept", [("cpu", False), ("gpu", True), ("tpu", True)])
 def test_programs_of_accelerators_are_kept(monkeypatch, tmp_path, backend, kept):
     monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path))
@@ -188,15 +156,3 @@ def test_programs_of_accelerators_are_kept(monkeypatch, tmp_path, backend, kept)
     finally:
         jax.config.update(setting, before)
     assert told == ({setting: str(tmp_path / "programs")} if kept else {})
-
-
-def test_messages_to_other_machines_may_be_longer_than_a_piece(monkeypatch):
-    """A resumed state of 2 GiB would overflow an int32; here a piece is seven bytes."""
-    sent = []
-    broadcast = lambda array: sent.append(len(array)) or array  # noqa: E731
-    monkeypatch.setattr(machines.multihost_utils, "broadcast_one_to_all", broadcast)
-    monkeypatch.setattr(machines, "MOST_AT_ONCE", 7)
-    for length in (0, 1, 7, 8, 23):
-        message = bytes(range(length))
-        assert machines._broadcast(message) == message
-    assert max(sent) == 7

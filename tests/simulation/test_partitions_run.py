@@ -23,7 +23,7 @@ SMALL = Config().replace(
         {"partition": "dirichlet", "dirichlet_form": "yurochkin", "alpha": 5.0, "local_epochs": 2},
         {"partition": "natural", "local_epochs": 1, "batch_size": 3},
         {"partition": "extended_dirichlet", "alpha": 5.0, "feature_skew": "noise:0.1", "holdout": 0.2},
-        {"partition": "classes", "client_sizes": "lognormal:0.5", "label_noise": 0.2, "host_images": True},
+        {"partition": "classes", "client_sizes": "lognormal:0.5", "label_noise": 0.2},
         {"partition": "iid", "num_selected": 20},
         {"partition": "iid", "num_clients": 1, "num_selected": 1},
     ],

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import devices, models
+from fedjax_sel import models
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import (
@@ -83,7 +83,7 @@ REQUESTS = (
 def final_state(setting):
     """The carry after all rounds, through the pieces that `measure` times."""
     of_state, carry, stubs = selection_cost._initial(setting, jax.random.key(3))
-    state = selection_cost.initial_states(setting.strategy, *devices.fetch((of_state, stubs.env, carry.info)))
+    state = selection_cost.initial_states(setting.strategy, *jax.device_get((of_state, stubs.env, carry.info)))
     carry = carry._replace(state=state)
     cohorts = []
     rounds = jax.jit(lambda carry, first: selection_cost._rounds(setting, carry, first, stubs))

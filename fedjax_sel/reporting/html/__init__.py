@@ -518,7 +518,7 @@ def _parts(chapter: Chapter) -> dict[str, str]:
 
 def _rows(chapter: Chapter) -> list[comparison.Row]:
     """Return the table rows, with the measure at equal seconds for finished runs."""
+    rows = {run.name: comparison.row("", run.name, run.result) for run in chapter.runs}
     done = [run for run in chapter.runs if run.result.finished]
-    rows = [comparison.row("", run.name, run.result) for run in done]
-    found = {row.algo: row for row in comparison.with_equal_seconds(rows, [run.result for run in done])}
-    return [found.get(run.name) or comparison.row("", run.name, run.result) for run in chapter.runs]
+    timed = comparison.with_equal_seconds([rows[run.name] for run in done], [run.result for run in done])
+    return list((rows | {row.algo: row for row in timed}).values())

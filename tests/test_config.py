@@ -116,7 +116,7 @@ OTHER_VALUES = {
     "skewness_main": "random", "min_client_size": 12, "dirichlet_form": "yurochkin", "batch_size": 7,
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
     "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
-    "available_args": {"share": 0.4}, "start_queries": "available", "classes_per_client": 3,
+    "available_args": {"share": 0.4}, "start_queries": "available", "classes_per_client": 3, "small_clients": "top-up",
     "noisy_clients": 0.5, "client_sizes": "lognormal:0.5",
 }  # fmt: skip
 
@@ -134,7 +134,7 @@ def test_values_without_effect_are_not_in_the_fingerprint():
         "learning_rate_decay": {"learning_rate_milestones": 5}, "momentum_buffer": {"momentum": 0.5},
         "batch_size": {"full_batch": False}, "shards_per_client": {"partition": "shards"},
         "available_args": {"available": "markov"}, "start_queries": {"available": 0.5},
-        "classes_per_client": {"partition": "classes"},
+        "classes_per_client": {"partition": "classes"}, "small_clients": {"partition": "extended_dirichlet"},
         "client_sizes": {"partition": "iid"},
         "noisy_clients": {"label_noise": 0.5},
     }.items():  # fmt: skip
@@ -167,7 +167,7 @@ def test_what_is_said_to_have_no_effect_on_a_partition_has_none(scheme):
         except UserError:  # too few for such values
             changed = True
         assert base.has_effect(name) or not changed, f"{name} has an effect"
-        assert changed or not base.has_effect(name) or name == "min_client_size", f"{name} has none"
+        assert changed or not base.has_effect(name) or name in ("min_client_size", "small_clients"), f"{name} has none"
 
 
 @pytest.mark.slow

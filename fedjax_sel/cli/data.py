@@ -45,6 +45,9 @@ def _about_labels(label_counts: np.ndarray, population: np.ndarray) -> dict[str,
         "labels per client": f"{num_labels.min()} to {num_labels.max()}, mean {num_labels.mean():.2f}",
         "effective classes": f"{differ.effective_classes:.2f} of {len(population)} (mean exp(entropy))",
         "distance to all data": f"{differ.total_variation:.3f} (mean total variation; 0: identical, 1: disjoint)",
+        "Hellinger distance": f"{differ.hellinger:.3f} (mean; 0 to 1)",
+        "Jensen-Shannon": f"{differ.jensen_shannon:.3f} (mean distance, base 2; 0 to 1)",
+        "earth mover's": f"{differ.earth_mover:.3f} (mean distance, summed over labels as in GEMD; 0 to 2)",
     }
 
 

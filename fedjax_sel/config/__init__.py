@@ -71,6 +71,7 @@ def _sizes_are_drawn(config: Any) -> bool:
 
 _FREE_SIZES = OnlyWith("--partition iid, classes, or dirichlet with --dirichlet-form hsu", _sizes_are_free)
 _DRAWN = "classes, extended_dirichlet, dirichlet with --dirichlet-form yurochkin, or unequal --client-sizes"
+_DRAWN_SIZES = OnlyWith(f"--partition {_DRAWN}", _sizes_are_drawn)
 _UNEVEN = OnlyWith(
     f"--partition dirichlet_qp, natural, {_DRAWN}",
     lambda config: config.partition.partition in ("dirichlet_qp", "natural") or _sizes_are_drawn(config),
@@ -211,6 +212,12 @@ class PartitionConfig:
         _FREE_SIZES,
     )
     min_client_size: Count = _setting(5, "minimum number of examples per client", _UNEVEN)
+    small_clients: Literal["redraw", "top-up"] = _setting(
+        "redraw",
+        "reaction to clients below the minimum; redraw: draw at most 10 times again, then top-up; top-up: move "
+        "examples from the largest clients",
+        _DRAWN_SIZES,
+    )
     dirichlet_form: Literal["hsu", "yurochkin"] = _setting(
         "hsu",
         "hsu: class proportions are drawn per client, sizes equal; yurochkin: client proportions are drawn per class",
@@ -622,7 +629,7 @@ _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for fie
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
-    "feature_skew", "label_noise", "noisy_clients", "tuning_share",
+    "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 

@@ -24,6 +24,7 @@ class Settings(TypedDict, total=False):
     skewness_main: Literal["balanced", "random"]
     client_sizes: str
     min_client_size: int
+    small_clients: Literal["redraw", "top-up"]
     dirichlet_form: Literal["hsu", "yurochkin"]
     feature_skew: str
     label_noise: float

@@ -90,9 +90,12 @@ class Partition:
 
 
 class Heterogeneity(NamedTuple):
-    """Means over clients of the distance of a client's label shares from the population's, and of their diversity."""
+    """Means over clients of distances between a client's label shares and the population's, and of their diversity."""
 
     total_variation: float  # half the sum over labels of absolute differences; 0 to 1
+    earth_mover: float  # the sum itself, as in GEMD; 0 to 2
+    hellinger: float  # 0 to 1
+    jensen_shannon: float  # square root of the divergence in bits; 0 to 1
     effective_classes: float  # exp(entropy); 1 to C
 
 
@@ -104,10 +107,16 @@ def heterogeneity(label_counts: np.ndarray, population: np.ndarray) -> Heterogen
         population: examples per label, int ``[C]``.
     """
     from scipy import stats  # imported here, because this package must import quickly
+    from scipy.spatial import distance
 
     shares = label_counts / label_counts.sum(axis=1, keepdims=True)
-    total_variation = np.abs(shares - population / population.sum()).sum(axis=1) / 2
-    return Heterogeneity(float(total_variation.mean()), float(np.exp(stats.entropy(shares, axis=1)).mean()))
+    reference = population / population.sum()
+    earth_mover = np.abs(shares - reference).sum(axis=1)
+    hellinger = np.linalg.norm(np.sqrt(shares) - np.sqrt(reference), axis=1) / np.sqrt(2.0)
+    jensen_shannon = distance.jensenshannon(shares.T, reference[:, None], base=2)
+    effective = np.exp(stats.entropy(shares, axis=1))
+    per_client = (earth_mover / 2, earth_mover, hellinger, jensen_shannon, effective)
+    return Heterogeneity(*(float(values.mean()) for values in per_client))
 
 
 def make(scheme: str, labels: Tree, num_clients: int, seed: int, **options: Any) -> Partition:

@@ -49,6 +49,7 @@ def iid(
     *,
     sizes: str = "equal",
     min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Assign random examples to each client; ``n // N`` by default, and the remainder is unassigned.
 
@@ -56,7 +57,7 @@ def iid(
 
     Source: Li, Diao, Chen, He 2022 (NIID-Bench, arXiv 2102.02079), for ``dirichlet:ALPHA``.
     """
-    own = _sizes(rng, sizes, len(labels), num_clients, min_size)
+    own = _sizes(rng, sizes, len(labels), num_clients, min_size, small_clients)
     return Assignment(rng.permutation(len(labels))[: own.sum()], np.repeat(np.arange(num_clients), own))
 
 
@@ -116,6 +117,7 @@ def deal(counts: np.ndarray, label_pools: list[np.ndarray]) -> Assignment:
 
 SIZES = ("lognormal", "dirichlet")
 """Laws of unequal client sizes: exp(sigma * normal) and Dir(alpha), normalized to the number of examples."""
+SmallClients = Literal["redraw", "top-up"]
 _REDRAWS = 10
 
 
@@ -131,7 +133,9 @@ def _weights(rng: np.random.Generator, sizes: str, num_clients: int) -> np.ndarr
     return weights / weights.sum()
 
 
-def _sizes(rng: np.random.Generator, sizes: str, num_examples: int, num_clients: int, min_size: int) -> np.ndarray:
+def _sizes(
+    rng: np.random.Generator, sizes: str, num_examples: int, num_clients: int, min_size: int, small_clients: str
+) -> np.ndarray:
     """Draw the numbers of examples per client, int64 ``[N]``; unequal ones add up to all examples."""
     if sizes == "equal":
         return np.full(num_clients, num_examples // num_clients)
@@ -139,15 +143,16 @@ def _sizes(rng: np.random.Generator, sizes: str, num_examples: int, num_clients:
     def draw() -> np.ndarray:
         return _weights(rng, sizes, num_clients)[:, None] * num_examples
 
-    return _large_enough(draw, min_size)[:, 0]
+    return _large_enough(draw, min_size, small_clients)[:, 0]
 
 
-def _large_enough(draw: Callable[[], np.ndarray], min_size: int) -> np.ndarray:
+def _large_enough(draw: Callable[[], np.ndarray], min_size: int, small_clients: str) -> np.ndarray:
     """Draw shares of examples, float ``[N, C]``, and return counts of at least `min_size` per client.
 
-    Columns of the shares add up to whole numbers. After at most 10 redraws, small clients are topped up.
+    Columns of the shares add up to whole numbers. ``redraw`` draws at most 10 times again, then tops up; ``top-up``
+    keeps the first draw.
     """
-    for _ in range(1 + _REDRAWS):
+    for _ in range(1 + _REDRAWS * (small_clients == "redraw")):
         shares = draw()
         # Rounding the cumulative shares assigns each example, and changes no count by more than one.
         counts = np.diff(np.rint(np.cumsum(shares, axis=0)).astype(np.int64), axis=0, prepend=0)
@@ -155,11 +160,12 @@ def _large_enough(draw: Callable[[], np.ndarray], min_size: int) -> np.ndarray:
         if sizes.min() >= min_size:
             return counts
     _check_room(len(sizes), min_size, int(sizes.sum()))
-    warnings.warn(
-        f"{np.count_nonzero(sizes < min_size)} of {len(sizes)} clients have fewer than {min_size} examples after "
-        f"{_REDRAWS} redraws, and are topped up from the largest clients",
-        stacklevel=3,
-    )
+    if small_clients == "redraw":
+        warnings.warn(
+            f"{np.count_nonzero(sizes < min_size)} of {len(sizes)} clients have fewer than {min_size} examples after "
+            f"{_REDRAWS} redraws, and are topped up from the largest clients",
+            stacklevel=3,
+        )
     return _topped_up(counts, shares, min_size)
 
 
@@ -195,6 +201,7 @@ def classes(
     classes_per_client: Count = 2,
     sizes: str = "equal",
     min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Give each client k random labels, and divide each label among its clients.
 
@@ -207,7 +214,7 @@ def classes(
     def divide(held: np.ndarray) -> np.ndarray:
         return held * _weights(rng, sizes, num_clients)[:, None]
 
-    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size)
+    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size, small_clients)
 
 
 def extended_dirichlet(
@@ -218,6 +225,7 @@ def extended_dirichlet(
     classes_per_client: Count = 2,
     alpha: Positive = 0.5,
     min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Give each client k random labels, and divide each label by Dir(alpha) among its clients.
 
@@ -233,7 +241,7 @@ def extended_dirichlet(
             column[own] = dirichlet_rows(rng, np.full(own.sum(), alpha), 1)[0] if own.any() else 0.0
         return weights
 
-    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size)
+    return _by_class(rng, labels, num_clients, classes_per_client, divide, min_size, small_clients)
 
 
 def _by_class(
@@ -243,6 +251,7 @@ def _by_class(
     classes_per_client: int,
     divide: Callable[[np.ndarray], np.ndarray],
     min_size: int,
+    small_clients: str,
 ) -> Assignment:
     """Choose each client's labels, bool ``[N, C]``, and divide each label by the weights that `divide` draws."""
     label_pools = pools(rng, labels)
@@ -258,7 +267,7 @@ def _by_class(
         weights = divide(held)
         return weights * (totals / np.where(clients_of, weights.sum(axis=0), 1.0))
 
-    return deal(_large_enough(draw, min_size), label_pools)
+    return deal(_large_enough(draw, min_size, small_clients), label_pools)
 
 
 _MAX_ITERATIONS = 100
@@ -393,6 +402,7 @@ def dirichlet(
     form: Literal["hsu", "yurochkin"] = "hsu",
     sizes: str = "equal",
     min_size: CountOrZero = 5,
+    small_clients: SmallClients = "redraw",
 ) -> Assignment:
     """Draw Dirichlet proportions with concentration ``alpha`` per label (or client), as most libraries do.
 
@@ -410,13 +420,13 @@ def dirichlet(
     totals = np.array([len(pool) for pool in label_pools], np.int64)
     if form == "hsu":
         proportions = dirichlet_rows(rng, np.full(len(totals), alpha), num_clients)
-        own = _sizes(rng, sizes, len(labels), num_clients, min_size)
+        own = _sizes(rng, sizes, len(labels), num_clients, min_size, small_clients)
         return deal(_filled(rng, proportions, totals, own), label_pools)
 
     def draw() -> np.ndarray:
         return dirichlet_rows(rng, np.full(num_clients, alpha), len(totals)).T * totals
 
-    return deal(_large_enough(draw, min_size), label_pools)
+    return deal(_large_enough(draw, min_size, small_clients), label_pools)
 
 
 def dirichlet_rows(rng: np.random.Generator, concentration: np.ndarray, num_rows: int) -> np.ndarray:

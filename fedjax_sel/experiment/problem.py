@@ -165,14 +165,15 @@ def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -
         return _own_partition(own, config, dataset, data_seed)
     skewness = "H" if settings.skewness == "H" else float(settings.skewness)
     dirichlet = {"alpha": settings.alpha, "min_size": settings.min_client_size}
-    sizes = {"sizes": settings.client_sizes, "min_size": settings.min_client_size}
+    floor = {"min_size": settings.min_client_size, "small_clients": settings.small_clients}
+    sizes = {"sizes": settings.client_sizes, **floor}
     by_class = {"classes_per_client": settings.classes_per_client}
     options: dict[str, dict[str, Any]] = {
         "shards": {"shards_per_client": settings.shards_per_client},
         "dirichlet_qp": dirichlet,
         "skewness": {"skewness": skewness, "main": settings.skewness_main},
         "dirichlet": {"form": settings.dirichlet_form, "alpha": settings.alpha, **sizes},
-        "extended_dirichlet": {**dirichlet, **by_class},
+        "extended_dirichlet": {"alpha": settings.alpha, **by_class, **floor},
         "classes": {**by_class, **sizes},
         "iid": sizes,
         "natural": {"client_ids": dataset.client_ids, "min_size": settings.min_client_size},

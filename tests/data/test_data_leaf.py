@@ -128,7 +128,7 @@ def test_the_command_line_shows_natural_clients(femnist, shakespeare, tmp_path, 
     assert preview.main(["--dataset", f"leaf:{femnist[0]}", "--num-clients", "2", *flags]) == 0
     shown = capsys.readouterr().out
     assert "LEAF's JSON of FEMNIST), 20 training examples, 62 labels" in shown
-    names = ("Gini of sizes", "effective classes", "distance to all data")
+    names = ("Gini of sizes", "effective classes", "Hellinger distance", "Jensen-Shannon", "earth mover's")
     assert all(f"\n{name} " in shown for name in names)
     at_home = ["--data-dir", str(tmp_path), "--dataset", "leaf:plays", "--num-clients", "2"]
     assert preview.main([*at_home, *flags, "--server-validation", "0.1", "--holdout", "0.2"]) == 0

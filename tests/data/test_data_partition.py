@@ -289,9 +289,17 @@ def test_yurochkin_splits_labels_over_clients():
 
 @pytest.mark.parametrize(("num_clients", "alpha"), [(500, 0.1), (100, 0.05)])
 def test_clients_below_the_minimum_are_topped_up(num_clients, alpha):
+    made = {}
     with pytest.warns(UserWarning, match=rf"of {num_clients} clients have fewer than 5 examples after 10 redraws"):
-        parts = partition.make("dirichlet", EVEN, num_clients, 0, alpha=alpha, form="yurochkin")
-    assert parts.sizes.min() == 5 and len(np.unique(np.concatenate(parts.indices))) == 6000
+        made["redraw"] = partition.make("dirichlet", EVEN, num_clients, 0, alpha=alpha, form="yurochkin")
+    options = {"alpha": alpha, "form": "yurochkin", "small_clients": "top-up"}
+    made["top-up"] = partition.make("dirichlet", EVEN, num_clients, 0, **options)
+    drawn = partition.make("dirichlet", EVEN, num_clients, 0, **options, min_size=0).sizes
+    for parts in made.values():
+        assert parts.sizes.min() == 5 and len(np.unique(np.concatenate(parts.indices))) == 6000
+    topped_up = made["top-up"].sizes
+    assert (topped_up[drawn < 5] == 5).all() and (topped_up[drawn >= 5] <= drawn[drawn >= 5]).all()
+    assert (topped_up[(drawn >= 5) & (drawn < 9)] == drawn[(drawn >= 5) & (drawn < 9)]).all(), "large ones give"
 
 
 def test_topping_up_keeps_to_the_labels_of_a_client():
@@ -351,9 +359,9 @@ def test_extended_dirichlet_divides_classes_by_its_law():
 
 def test_sizes_have_the_laws_that_their_names_say():
     rng = np.random.default_rng(0)
-    sizes = np.stack([schemes._sizes(rng, "lognormal:0.8", 100_000, 50, 5) for _ in range(100)])
+    sizes = np.stack([schemes._sizes(rng, "lognormal:0.8", 100_000, 50, 5, "redraw", "redraw") for _ in range(100)])
     assert (sizes.sum(axis=1) == 100_000).all() and abs(np.log(sizes).std(axis=1, ddof=1).mean() - 0.8) < 0.03
-    sizes = np.stack([schemes._sizes(rng, "dirichlet:2", 100_000, 50, 0) for _ in range(100)])
+    sizes = np.stack([schemes._sizes(rng, "dirichlet:2", 100_000, 50, 0, "redraw") for _ in range(100)])
     assert (sizes.sum(axis=1) == 100_000).all() and abs(np.var(sizes / 1e5) / (0.02 * 0.98 / 101) - 1) < 0.1
 
 
@@ -370,9 +378,11 @@ def test_dirichlet_clients_of_unequal_sizes_keep_their_proportions():
 
 def test_heterogeneity_of_known_proportions():
     found = partition.heterogeneity(np.array([[8, 0], [0, 3]]), np.array([5, 5]))
-    np.testing.assert_allclose(found, [0.5, 1.0])
+    share = 1 - np.sqrt(0.5)
+    divergence = 0.5 * np.log2(1 / 0.75) + 0.25 * np.log2(0.5 / 0.75) + 0.25 * np.log2(0.5 / 0.25)
+    np.testing.assert_allclose(found, [0.5, 1.0, np.sqrt(share), np.sqrt(divergence), 1.0])
     even = partition.heterogeneity(np.array([[4, 4], [1, 1]]), np.array([5, 5]))
-    np.testing.assert_allclose(even, [0, 2], atol=1e-7)
+    np.testing.assert_allclose(even, [0, 0, 0, 0, 2], atol=1e-7)
 
 
 # Skewness.
@@ -489,8 +499,9 @@ def test_holdout_is_seeded_and_random():
         ("iid", 10, {"sizes": "normal:1"}, "lognormal:SIGMA"),
         ("classes", 10, {"sizes": "lognormal:0"}, "lognormal:SIGMA"),
         ("classes", 10, {"classes_per_client": 11}, "exceeds the 10 labels"),
-        ("classes", 100, {"min_size": 61}, "at least 61"),
+        ("classes", 100, {"min_size": 61, "small_clients": "top-up"}, "at least 61"),
         ("extended_dirichlet", 10, {"alpha": 0}, "alpha"),
+        ("extended_dirichlet", 10, {"small_clients": "drop"}, "small_clients"),
         ("shards", 0, {}, "num_clients"),
         ("shards", -3, {}, "num_clients"),
         ("shards", 2.5, {}, "num_clients"),

@@ -359,7 +359,7 @@ def test_extended_dirichlet_divides_classes_by_its_law():
 
 def test_sizes_have_the_laws_that_their_names_say():
     rng = np.random.default_rng(0)
-    sizes = np.stack([schemes._sizes(rng, "lognormal:0.8", 100_000, 50, 5, "redraw", "redraw") for _ in range(100)])
+    sizes = np.stack([schemes._sizes(rng, "lognormal:0.8", 100_000, 50, 5, "redraw") for _ in range(100)])
     assert (sizes.sum(axis=1) == 100_000).all() and abs(np.log(sizes).std(axis=1, ddof=1).mean() - 0.8) < 0.03
     sizes = np.stack([schemes._sizes(rng, "dirichlet:2", 100_000, 50, 0, "redraw") for _ in range(100)])
     assert (sizes.sum(axis=1) == 100_000).all() and abs(np.var(sizes / 1e5) / (0.02 * 0.98 / 101) - 1) < 0.1

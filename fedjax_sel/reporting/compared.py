@@ -141,9 +141,9 @@ def run(
 
 
 def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
-    """Return a message for each family of comparisons that has too few seeds for any significance."""
+    """Return a message for each number of seeds that is too small for any significance."""
     sizes = Counter((job.conditions, len(job.config.run.seeds)) for job in jobs)
-    found = dict.fromkeys(comparison.too_few(seeds, size - 1) for (_, seeds), size in sizes.items())
+    found = dict.fromkeys(comparison.too_few(seeds) for (_, seeds), size in sizes.items() if size > 1)
     return [f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start" for text in found if text]
 
 

@@ -168,8 +168,8 @@ def _flipped(differences: ArrayLike, resamples: int, seed: int) -> tuple[np.ndar
     if n <= EXACT_UP_TO:  # a flip and its negative are equally far from zero, so the first sign is fixed
         signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)
     else:
-        drawn = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n))
-        signs = np.concatenate([np.ones((1, n)), drawn])  # the observed signs are one of the flips
+        signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n))
+        signs = np.vstack([np.ones(n), signs])  # the observed signs are one of the flips
     norms = np.linalg.norm(differences, axis=-1, keepdims=True)
     scaled = differences / np.where(norms > 0, norms, 1.0)
     return np.abs(scaled.sum(axis=-1, keepdims=True)), np.abs(scaled @ signs.T)

@@ -18,8 +18,7 @@ from fedjax_sel.statistics import BETTER, WORSE, Comparison, least_pairs
 BASELINE = "random"
 LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{metrics.LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
 EQUAL_SECONDS, RESTRICTED_SECONDS = "at_equal_seconds", "seconds_to_target_restricted"  # only with a clock
-LEADERS = f"{LAST_ROUNDS_MEASURE}_of_leaders"
-"""Pairs of leaders: strategies that are better than the baseline in `LAST_ROUNDS_MEASURE`, at most the four best."""
+LEADERS = f"{LAST_ROUNDS_MEASURE}_of_leaders"  # pairs of strategies that are better than the baseline
 DIGITS = {LAST_ROUNDS_MEASURE: 4, LEADERS: 4, RESTRICTED_ROUNDS: 1, EQUAL_SECONDS: 4, RESTRICTED_SECONDS: 1}
 
 

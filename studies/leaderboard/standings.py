@@ -10,7 +10,6 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
-from fedjax_sel.reporting import comparison
 from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures
 from studies.leaderboard.measures import Common
@@ -286,10 +285,11 @@ compared with each other: at most the four with the best means, without `full`. 
 
 def leaders_as_markdown(leaders: Mapping[tuple[str, str], Comparison]) -> str:
     """Return the comparisons of leaders as a Markdown table."""
-    heads = comparison.PAIR_HEADINGS
-    lines = ["| leaders | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"]
-    for (first, second), found in leaders.items():
-        lines.append(f"| {cell(first)} minus {cell(second)} | {' | '.join(comparison.cells_of(found, 3))} |")
+    lines = ["| leaders | difference | 95 % interval | joint p | leads in seeds | verdict |", "|---" * 6 + "|"]
+    for (first, second), one in leaders.items():
+        interval, leads = f"{one.low:+.3f} to {one.high:+.3f}", f"{one.leads} of {one.seeds}"
+        cells = [f"{one.difference:+.3f}", interval, f"{one.p_family:.2g}", leads, one.verdict]
+        lines.append(f"| {cell(first)} minus {cell(second)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

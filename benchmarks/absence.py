@@ -16,7 +16,7 @@ from fedjax_sel import statistics
 ALGOS = ("random", "fedcor", "fl_dp3s", "pow_d")
 SHARES = ("0.7", "0.5")  # fractions of available clients, compared to 1
 LAST = 10  # final rounds that are averaged
-FIELDS: tuple[str, ...] = ("share", "algo", "difference", "low", "high", "level", "p_holm", "verdict")
+FIELDS: tuple[str, ...] = ("share", "algo", "difference", "low", "high", "p_family", "leads", "verdict")
 
 
 def accuracy(folder: Path):
@@ -31,7 +31,7 @@ def lost(runs: Path) -> list[dict[str, str]]:
     return [
         {
             "share": share, "algo": algo, "difference": f"{one.difference:.7g}", "low": f"{one.low:.7g}",
-            "high": f"{one.high:.7g}", "level": f"{one.level:.7g}", "p_holm": f"{one.p_holm:.7g}",
+            "high": f"{one.high:.7g}", "p_family": f"{one.p_family:.7g}", "leads": str(one.leads),
             "verdict": one.verdict,
         }
         for (share, algo), one in zip(cases, found)

@@ -22,7 +22,18 @@ from fedjax_sel.simulation import queries
 
 LAST, SHARE = 10, 0.7
 ALL, SOME, ANSWERS = "all available", "70 % available", "70 % available, all answer"
-FIELDS: tuple[str, ...] = ("case", "accuracy", "sd", "gemd", "difference", "low", "high", "p_holm", "verdict")
+FIELDS: tuple[str, ...] = (
+    "case",
+    "accuracy",
+    "sd",
+    "gemd",
+    "difference",
+    "low",
+    "high",
+    "p_family",
+    "leads",
+    "verdict",
+)
 
 
 @contextlib.contextmanager
@@ -61,7 +72,7 @@ def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
             "gemd": f"{results[case].gemd[:, -LAST:].mean():.7g}",
         }  # fmt: skip
         if one is not None:
-            row |= {name: f"{getattr(one, name):.7g}" for name in ("difference", "low", "high", "p_holm")}
+            row |= {name: f"{getattr(one, name):.7g}" for name in ("difference", "low", "high", "p_family", "leads")}
             row["verdict"] = one.verdict
         rows.append(row)
     return rows

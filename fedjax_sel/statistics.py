@@ -1,8 +1,9 @@
 """Paired comparisons, means with intervals, censored times, and families of tests, over seeds."""
 
 import inspect
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +17,11 @@ from scipy import stats
 
 RESAMPLES = 9_999
 """The number of bootstrap resamples, and of random sign flips in the permutation test."""
-EXACT_UP_TO = 14
+EXACT_UP_TO = 15
 """The largest number of pairs for which all sign flips are enumerated."""
 _BATCH = 250  # resamples per batch, so that a stack of many samples fits in memory
-_TIES = 1e-9  # relative tolerance for equal sums of flipped differences
+_TIES = 1e-9  # tolerance for equal statistics of two sign flips
+_LEADERS = 4  # strategies in a head-to-head table
 # SciPy 1.15 renamed the argument.
 _GENERATOR = "rng" if "rng" in inspect.signature(stats.bootstrap).parameters else "random_state"
 
@@ -118,12 +120,12 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
     """Return the two-sided p-value of the sign-flip permutation test of a mean paired difference.
 
     Under the null hypothesis, a difference and its negative are equally likely. p is the fraction of sign flips whose
-    mean is at least as far from zero as the observed mean. Up to 14 pairs all flips are enumerated, and the smallest p
+    mean is at least as far from zero as the observed mean. Up to 15 pairs all flips are enumerated, and the smallest p
     is 2 / 2^n. Otherwise flips are drawn, the observed one is included, and the smallest p is 1 / (resamples + 1).
 
     Args:
         differences: finite paired differences, [..., n].
-        resamples: number of drawn flips, for more than 14 pairs.
+        resamples: number of drawn flips, for more than 15 pairs.
         seed: seed of the generator.
 
     Returns:
@@ -132,17 +134,45 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
     Raises:
         ValueError: there are no differences, or one is not finite.
     """
+    observed, flipped = _flipped(differences, resamples, seed)
+    return (flipped >= observed - _TIES).mean(axis=-1)
+
+
+def joint_sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
+    """Return the p-values of a family, float64 [m], from the step-down maximum of Student's t over joint sign flips.
+
+    A flip changes the sign of a seed's differences in all comparisons at once, because a seed's runs depend on each
+    other. The comparisons are ordered by |t|. The p-value of each is the fraction of flips in which the largest |t| of
+    this and all later comparisons is at least the observed |t|, and at least the p-value before it (Westfall and Young,
+    "Resampling-Based Multiple Testing", 1993; Romano and Wolf, JASA 100(469), 2005). Rejecting p <= alpha bounds the
+    probability of any false rejection by alpha, if the differences without an effect are jointly symmetric: a seed's
+    differences and their negatives are equally likely as a whole. A single comparison has `sign_flip_test`'s p-value.
+
+    The differences have one row per comparison, [m, n]. Other arguments and errors are those of `sign_flip_test`.
+    """
+    observed, flipped = _flipped(differences, resamples, seed)
+    order = np.argsort(-observed[:, 0])
+    largest = np.maximum.accumulate(flipped[order[::-1]])[::-1]  # of each row and the rows with a smaller |t|
+    p = np.empty(len(order))
+    p[order] = np.maximum.accumulate((largest >= observed[order] - _TIES).mean(axis=1))
+    return p
+
+
+def _flipped(differences: ArrayLike, resamples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return each row's statistic, [..., 1], and those of its sign flips, [..., flips].
+
+    The statistic is |sum d| / sqrt(sum d^2). Flips keep the denominator, so |mean| and Student's |t| increase with it.
+    """
     differences = finite(differences)
     n = differences.shape[-1]
-    exact = n <= EXACT_UP_TO
-    if exact:  # a flip and its negative are equally far from zero, so the first sign is fixed
+    if n <= EXACT_UP_TO:  # a flip and its negative are equally far from zero, so the first sign is fixed
         signs = 1.0 - 2.0 * ((np.arange(2 ** (n - 1))[:, None] >> np.arange(n)) & 1)
     else:
         signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=(resamples, n))
-    rounding = _TIES * np.abs(differences).sum(axis=-1, keepdims=True)
-    observed = np.abs(differences.sum(axis=-1, keepdims=True))
-    as_far = (np.abs(differences @ signs.T) >= observed - rounding).sum(axis=-1)
-    return as_far / len(signs) if exact else (as_far + 1.0) / (resamples + 1.0)
+        signs = np.vstack([np.ones(n), signs])  # the observed signs are one of the flips
+    norms = np.linalg.norm(differences, axis=-1, keepdims=True)
+    scaled = differences / np.where(norms > 0, norms, 1.0)
+    return np.abs(scaled.sum(axis=-1, keepdims=True)), np.abs(scaled @ signs.T)
 
 
 def finite(values: ArrayLike) -> np.ndarray:
@@ -257,66 +287,31 @@ ALPHA = 0.05
 BETTER, WORSE, NOT_SIGNIFICANT, TOO_FEW_SEEDS = "better", "worse", "not significant", "too few seeds"
 
 
-class Holm(NamedTuple):
-    """Holm's step-down procedure on a family of m p-values."""
-
-    adjusted: np.ndarray  # adjusted p-values, [m]; rejected at family-wise error alpha if at most alpha
-    divisors: np.ndarray  # int [m]; each p-value is compared with alpha / divisor; ties have equal divisors
-
-
 class Comparison(NamedTuple):
     """One comparison of a family."""
 
     difference: float  # mean over seeds
-    low: float
+    low: float  # ends of the interval, which is not corrected for the family
     high: float
-    level: float  # level of the interval: 1 - alpha / divisor, with the divisor of Holm's procedure
-    p: float  # p-value of the sign-flip test
-    p_holm: float  # p-value after Holm's correction
+    p: float  # p-value of the sign-flip test of this comparison alone
+    p_family: float  # p-value of the joint test of the family
+    leads: int  # seeds in which the strategy is better
     seeds: int
     verdict: str
 
 
-def holm(p_values: ArrayLike) -> Holm:
-    """Return the p-values of a family after Holm's correction.
+def least_pairs(alpha: float = ALPHA) -> int:
+    """Return the smallest number of pairs with which a comparison can be significant: 6 at a family-wise error of 0.05.
 
-    The smallest of m p-values is multiplied by m, the next by m - 1, and so on. The adjusted p-values keep their order.
-
-    Args:
-        p_values: p-values of all comparisons that answer one question, [m].
-
-    Raises:
-        ValueError: a p-value is not in [0, 1].
-    """
-    p = np.asarray(p_values, np.float64)
-    if not ((p >= 0) & (p <= 1)).all():
-        raise ValueError(f"p_values: a p-value is not in [0, 1]: {p.tolist()}")
-    divisors = (p[None, :] >= p[:, None]).sum(axis=1)
-    adjusted = np.empty_like(p)
-    order = np.argsort(p)
-    adjusted[order] = np.minimum(np.maximum.accumulate((divisors * p)[order]), 1.0)
-    return Holm(adjusted, divisors)
-
-
-def least_pairs(comparisons: int = 1, alpha: float = ALPHA) -> int:
-    """Return the smallest number of pairs with which a comparison of a family can be significant.
-
-    The smallest two-sided p of n sign flips is 2 / 2^n, which Holm multiplies by the size of the family. One comparison
-    needs 6 pairs, ten need 9.
-
-    Args:
-        comparisons: number of comparisons in the family.
-        alpha: family-wise error, in (0, 1).
+    The smallest two-sided p of n sign flips is 2 / 2^n, in a family of any size. A family reaches it if all
+    differences of each comparison have one sign. Comparisons with mixed signs can raise the smallest p.
 
     Raises:
         ValueError: alpha is not in (0, 1).
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha: {alpha} is not between 0 and 1; the default is {ALPHA}")
-    pairs = 1
-    while comparisons * 2.0 ** (1 - pairs) > alpha:
-        pairs += 1
-    return pairs
+    return 1 + math.ceil(-math.log2(alpha))
 
 
 def compare(
@@ -328,12 +323,9 @@ def compare(
 ) -> list[Comparison]:
     """Return the comparisons of a family, each with an interval, p-values and a verdict.
 
-    The verdict is "better" or "worse" only if the sign-flip test rejects after Holm's correction and the bootstrap
-    interval excludes zero. The interval has the level 1 - alpha / d, where d is Holm's divisor of alpha (m for the
-    smallest of m p-values, 1 for the largest). Interval and test thus use the same share of the family's error.
-
-    The test bounds the probability of any false verdict in the family by alpha; the interval can only remove verdicts.
-    Each interval has a coverage of at least 1 - alpha for its own difference; there is no joint guarantee.
+    The verdict is "better" or "worse" if `joint_sign_flip_test` rejects and the bootstrap interval excludes zero. The
+    test bounds the probability of any false verdict in the family by alpha; the interval can only remove verdicts. Each
+    interval has the level 1 - alpha for its own difference; there is no joint guarantee.
 
     With fewer pairs than `least_pairs`, the test cannot reject. The verdict is then "too few seeds", which says nothing
     about the strategies.
@@ -342,7 +334,7 @@ def compare(
         differences: finite differences paired by seed, one row per comparison, [m, n].
         higher_is_better: whether a positive difference is an improvement.
         alpha: family-wise error.
-        resamples: number of bootstrap resamples, and of random flips for more than 14 pairs; raised for large families.
+        resamples: number of bootstrap resamples, and of random flips for more than 15 pairs.
         seed: seed of both generators.
 
     Returns:
@@ -352,24 +344,35 @@ def compare(
         ValueError: there are no pairs, or a difference is not finite.
     """
     differences = finite(differences)
-    m, n = differences.shape
-    flips = max(resamples, math.ceil(m / alpha))  # fewer flips could never reject in a large family
-    p = sign_flip_test(differences, flips, seed)
-    adjusted, divisors = holm(p)
-    enough = n >= least_pairs(m, alpha)
+    seeds = differences.shape[1]
+    numbers = np.column_stack([
+        differences.mean(axis=1), *mean_interval(differences, 1 - alpha, resamples, seed),
+        sign_flip_test(differences, resamples, seed), joint_sign_flip_test(differences, resamples, seed),
+    ]).tolist()  # fmt: skip
+    leads = ((differences > 0) == higher_is_better) & (differences != 0)
     comparisons = []
-    for row, p_alone, p_family, divisor in zip(differences, p, adjusted, divisors):
-        level = 1 - alpha / int(divisor)
-        low, high = map(float, mean_interval(row, level, resamples, seed))
-        verdict = TOO_FEW_SEEDS if not enough else NOT_SIGNIFICANT
-        if enough and p_family <= alpha and (low > 0 or high < 0):
+    for (difference, low, high, p, p_family), ahead in zip(numbers, leads.sum(axis=1).tolist()):
+        verdict = TOO_FEW_SEEDS if seeds < least_pairs(alpha) else NOT_SIGNIFICANT
+        if p_family <= alpha and (low > 0 or high < 0):
             verdict = BETTER if (low > 0) == higher_is_better else WORSE
-        comparisons.append(Comparison(float(row.mean()), low, high, level, float(p_alone), float(p_family), n, verdict))
+        comparisons.append(Comparison(difference, low, high, p, p_family, ahead, seeds, verdict))
     return comparisons
 
 
+def head_to_head(values: Mapping[str, ArrayLike], higher_is_better: bool = True) -> dict[tuple[str, str], Comparison]:
+    """Return the comparisons of every pair of the four best by the mean, as one family; the first name is the better.
+
+    `values` are those of the strategies that are better than their baselines, by name, finite and paired by seed, [n].
+    With fewer than two, there are no comparisons.
+    """
+    ordered = sorted(values, key=lambda name: float(finite(values[name]).mean()), reverse=higher_is_better)
+    duels = list(itertools.combinations(ordered[:_LEADERS], 2))
+    differences = [np.subtract(values[first], values[second]) for first, second in duels]
+    return dict(zip(duels, compare(differences, higher_is_better))) if duels else {}
+
+
 __all__ = [
-    "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Holm", "Interval", "compare", "holm",
-    "interquartile_mean", "interquartile_mean_interval", "least_pairs", "mean_interval", "performance_profile",
-    "ratio_interval", "restricted", "share_arrived", "sign_flip_test",
+    "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Interval", "compare", "head_to_head",
+    "interquartile_mean", "interquartile_mean_interval", "joint_sign_flip_test", "least_pairs", "mean_interval",
+    "performance_profile", "ratio_interval", "restricted", "share_arrived", "sign_flip_test",
 ]  # fmt: skip

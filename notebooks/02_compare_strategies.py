@@ -110,7 +110,7 @@ ROUNDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_ROUNDS", "50"))
 SEEDS = int(os.environ.get("FEDJAX_SEL_NOTEBOOK_SEEDS", "8"))
 
 SETTING = fedjax_sel.preset("quickstart").replace(rounds=ROUNDS, seeds=SEEDS)
-least = statistics.least_pairs(comparisons=len(STRATEGIES) - 1)
+least = statistics.least_pairs()
 print(f"{SETTING.partition.num_clients} clients, {SETTING.selection.num_selected} of them in a round, {ROUNDS} rounds")
 print(f"{len(STRATEGIES) - 1} comparisons with random: at least {least} seeds; there are {SEEDS}")
 
@@ -249,7 +249,7 @@ show_costs_of_target()
 # ## Statistical significance
 #
 # The seeds are paired, so a sign-flip test applies: if a strategy were no better than `random`, each seed's difference could
-# equally have the opposite sign. Holm's correction accounts for the four simultaneous tests. The second table repeats the tests
+# equally have the opposite sign. The joint p-values account for the four simultaneous tests. The second table repeats the tests
 # at equal cost: the accuracy when each run had sent the total megabytes of `random`.
 
 
@@ -263,7 +263,8 @@ def compare(words: str, accuracy: dict[str, np.ndarray]) -> None:
             words: f"{accuracy[name].mean():.3f}",
             "more than random": f"{one.difference:+.3f}",
             "interval": f"{one.low:+.3f} to {one.high:+.3f}",
-            "p after Holm": f"{one.p_holm:.3f}",
+            "joint p": f"{one.p_family:.3f}",
+            "leads in": f"{one.leads} of {one.seeds}",
             "verdict": one.verdict,
         }
         for name, one in zip(others, found)

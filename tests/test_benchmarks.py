@@ -314,6 +314,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 32 --out OUT",  # of which 30 before a checkpoint
     "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
     "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
+    "benchmarks/family_error.py": "--repetitions 2 --out OUT",
     "benchmarks/hics_entropies.py": "--rounds 1 --seeds 1 --out OUT",
     "benchmarks/pools.py": f"{TINY} --num-clients 20 --pools 12 --rounds 2 --out OUT",
     "benchmarks/profile_round.py": f"{FAST} --chunk 1 --out OUT",

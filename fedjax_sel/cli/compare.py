@@ -172,10 +172,10 @@ def _print(found: "ComparisonResult") -> None:
         more = max(more, verdict.seeds)
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         table.add_column("strategy", overflow="fold")
-        for name in (verdict.measure, "difference", "verdict", "MB", "ratio"):
+        for name in (verdict.measure, "difference", "leads", "verdict", "MB", "ratio"):
             table.add_column(name, justify="left" if name == "verdict" else "right", no_wrap=True)
         for line in verdict.lines:
-            table.add_row(line.algo, line.value, line.difference, line.verdict, line.megabytes, line.ratio)
+            table.add_row(line.algo, line.value, line.difference, line.leads, line.verdict, line.megabytes, line.ratio)
         console.print(f"{conditions}: {title}", soft_wrap=False)
         console.print(f"\n{verdict.headline}\n", style="bold")
         console.print(table)

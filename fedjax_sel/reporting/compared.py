@@ -113,8 +113,10 @@ def run(
         checked = sweep.check(jobs)
         folder.make(out)
         if not all(one.finished for one in checked):
-            for text in _too_few_seeds(jobs):
-                say(text)
+            sizes = Counter(job.conditions for job in jobs)
+            few = {comparison.too_few(len(job.config.run.seeds)) for job in jobs if sizes[job.conditions] > 1}
+            for text in sorted(few - {""}):
+                say(f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start")
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
@@ -138,13 +140,6 @@ def run(
             if grid:
                 sweeps.draw(found.rows, out, look)
         return found
-
-
-def _too_few_seeds(jobs: Sequence[Job]) -> list[str]:
-    """Return a message for each family of comparisons that has too few seeds for any significance."""
-    sizes = Counter((job.conditions, len(job.config.run.seeds)) for job in jobs)
-    found = dict.fromkeys(comparison.too_few(seeds, size - 1) for (_, seeds), size in sizes.items())
-    return [f"{text}; --seeds {comparison.RECOMMENDED_SEEDS} is a good start" for text in found if text]
 
 
 def compare(

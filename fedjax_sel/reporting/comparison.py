@@ -18,17 +18,18 @@ from fedjax_sel.statistics import BETTER, WORSE, Comparison, least_pairs
 BASELINE = "random"
 LAST_ROUNDS_MEASURE, RESTRICTED_ROUNDS = f"last_{metrics.LAST_ROUNDS}_rounds", "rounds_to_target_restricted"
 EQUAL_SECONDS, RESTRICTED_SECONDS = "at_equal_seconds", "seconds_to_target_restricted"  # only with a clock
-_DIGITS = {LAST_ROUNDS_MEASURE: 4, RESTRICTED_ROUNDS: 1, EQUAL_SECONDS: 4, RESTRICTED_SECONDS: 1}
+LEADERS = f"{LAST_ROUNDS_MEASURE}_of_leaders"  # pairs of strategies that are better than the baseline
+DIGITS = {LAST_ROUNDS_MEASURE: 4, LEADERS: 4, RESTRICTED_ROUNDS: 1, EQUAL_SECONDS: 4, RESTRICTED_SECONDS: 1}
 
 
 class Pair(NamedTuple):
-    """A strategy against the baseline under the same conditions, in one measure."""
+    """A strategy against the baseline, or a leader against another, under the same conditions, in one measure."""
 
     setting: str
     optimizer: str  # empty if only one is compared
     algo: str
     baseline: str
-    measure: str  # a key of `_DIGITS`
+    measure: str  # a key of `DIGITS`
     words: str  # display name of the measure
     horizon: float | None  # rounds or seconds of a seed that never reaches the target; None for an uncensored measure
     arrived: float | None  # share of the strategy's seeds that reach the target; None for an uncensored measure
@@ -96,7 +97,7 @@ class Row(NamedTuple):
 def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
     """Return each strategy against `random`, or against the first strategy under the same conditions without it.
 
-    Holm's correction is over all strategies under the same conditions, for each measure.
+    A family of tests is all strategies under the same conditions in one measure; pairs of leaders form another family.
     """
     found = []
     for shared in dict.fromkeys(row.conditions for row in rows):
@@ -128,6 +129,13 @@ def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
     target, budget = first.target_accuracy, equal_seconds(results)
     last_rounds = [metrics.mean_of_last_rounds(one.measured[one.test_measure]) for one in results]
     found = uncensored(LAST_ROUNDS_MEASURE, f", mean of the last {metrics.LAST_ROUNDS} rounds", last_rounds)
+    better = {
+        pair.algo: values for pair, values in zip(found, last_rounds[1:]) if pair.found and pair.found.verdict == BETTER
+    }
+    found += [
+        found[0]._replace(algo=algo, baseline=other, measure=LEADERS, words=f"leaders: {found[0].words}", found=one)
+        for (algo, other), one in statistics.head_to_head(better, result.higher_is_better).items()
+    ]
     if target is not None:
         rounds = [one.rounds_to_target(target) for one in results]
         lengths = [one.num_rounds for one in results]
@@ -187,14 +195,16 @@ def pairs_as_csv(pairs: Iterable[Pair]) -> str:
     return text.getvalue()
 
 
-def cells_of_pair(pair: Pair) -> list[str]:
-    """Return the table cells of a pair: the difference, its interval, p after Holm, and the verdict."""
-    found, digits = pair.found, _DIGITS[pair.measure]
+PAIR_HEADINGS = ("difference", "95 % interval", "joint p", "leads in seeds", "verdict")
+
+
+def cells_of(found: Comparison | None, digits: int) -> list[str]:
+    """Return the table cells of a comparison, in the order of `PAIR_HEADINGS`, with these decimals."""
     if found is None:
-        return [NOT_REACHED, NOT_REACHED, NOT_REACHED, "not measured"]
-    interval = f"{found.low:+.{digits}f} to {found.high:+.{digits}f} ({100 * found.level:.4g} %)"
-    difference = f"{found.difference:+.{digits}f}"
-    return [difference, "" if np.isnan(found.low) else interval, f"{found.p_holm:.2g}", found.verdict]
+        return [*[NOT_REACHED] * 4, "not measured"]
+    interval = "" if np.isnan(found.low) else f"{found.low:+.{digits}f} to {found.high:+.{digits}f}"
+    leads = f"{found.leads} of {found.seeds}"
+    return [f"{found.difference:+.{digits}f}", interval, f"{found.p_family:.2g}", leads, found.verdict]
 
 
 def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
@@ -206,12 +216,13 @@ def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
 
 
 def _table(pairs: Sequence[Pair]) -> str:
-    lines = [f"| {pairs[0].words} | difference | interval | p after Holm | verdict |", "|---|---|---|---|---|"]
+    lines = [f"| {pairs[0].words} | {' | '.join(PAIR_HEADINGS)} |", "|---" * (1 + len(PAIR_HEADINGS)) + "|"]
     lines += [
-        f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(cells_of_pair(pair))} |" for pair in pairs
+        f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(cells_of(pair.found, DIGITS[pair.measure]))} |"
+        for pair in pairs
     ]
     compared = [pair.found for pair in pairs if pair.found is not None]
-    few = too_few(compared[0].seeds, len(compared)) if compared else ""
+    few = too_few(compared[0].seeds) if compared else ""
     return "\n".join([*lines, "", f"{few}."] if few else lines)
 
 
@@ -228,10 +239,12 @@ which a client trained. Worst tenth: mean of the measure over the worst-served t
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
 compilation time. Runs of one chunk have neither. Milliseconds of selection are per round for all seeds together,
 measured separately without training and evaluation."""
-NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals, at the level at which the
-comparison is tested. P-values are from two-sided sign-flip tests, with Holm's correction over the table. Better or
-worse: the interval excludes zero and the test is significant. No other verdict implies that the strategies are equal.
-Restricted: a seed that never reaches the target counts all rounds."""
+NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals of each difference alone.
+Joint p-values are from a two-sided test that flips the signs of a seed's differences in the whole table at once. Leads
+in seeds: the number of seeds in which the first strategy is better. Better or worse: the joint p-value is at most 0.05
+and the interval excludes zero. No other verdict implies that the strategies are equal. Restricted: a seed that never
+reaches the target counts all rounds. Leaders: strategies that are better than the baseline, at most the four with the
+best means."""
 NOTES_ON_SECONDS = """Simulated seconds are durations on the simulated devices, and include queries. The seconds that
 all runs have in common are the smallest total of any run and seed. N/A: for some seeds, no evaluated round fits. In a
 restricted mean, a seed that has not reached the target by then counts these seconds."""
@@ -503,6 +516,7 @@ class VerdictLine(NamedTuple):
     value: str  # mean of the last rounds
     difference: str
     interval: str
+    leads: str  # seeds in which it is better than the baseline, e.g. "9 of 10"
     verdict: str
     megabytes: str
     ratio: str  # megabytes relative to the baseline
@@ -521,12 +535,11 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def too_few(seeds: int, comparisons: int) -> str:
+def too_few(seeds: int) -> str:
     """Return a phrase if no difference can be significant with these seeds, else an empty string."""
-    if not comparisons or seeds >= (least := least_pairs(comparisons)):
+    if seeds >= least_pairs():
         return ""
-    few = f"{_counted(seeds, 'seed')} {'is' if seeds == 1 else 'are'} too few to tell"
-    return f"{few} ({least} needed for {_counted(comparisons, 'comparison')})"
+    return f"{_counted(seeds, 'seed')} {'is' if seeds == 1 else 'are'} too few to tell ({least_pairs()} needed)"
 
 
 def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str, str]) -> Verdict:
@@ -540,8 +553,8 @@ def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str,
     ordered = sorted(rows, key=lambda row: (math.isnan(row.last_rounds.mean), sign * row.last_rounds.mean))
     lines = [_line(row, found.get(row.algo), baseline if found else None, unfinished.get(row.algo)) for row in ordered]
     compared = {algo: pair.found for algo, pair in found.items() if pair.found is not None}
-    few = too_few(rows[0].final.seeds, len(compared))
-    seeds = max(RECOMMENDED_SEEDS, least_pairs(len(compared))) if few else 0
+    few = too_few(rows[0].final.seeds) if compared else ""
+    seeds = RECOMMENDED_SEEDS if few else 0
     if few:
         headline = f"No winner yet: {few}"
     elif compared:
@@ -556,7 +569,7 @@ def verdict(rows: Sequence[Row], pairs: Sequence[Pair], unfinished: Mapping[str,
 def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | None) -> VerdictLine:
     moved = _moved(row)
     ratio = f"{moved / _moved(baseline):.3g}x" if baseline is not None and not unfinished else ""
-    difference = interval = verdict = ""
+    difference = interval = leads = verdict = ""
     if unfinished:
         verdict = f"{unfinished} rounds"
     elif row is baseline:
@@ -566,7 +579,8 @@ def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | N
         if pair.found is not None:
             difference = f"{pair.found.difference:+.3f}"
             interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
-    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, verdict, short(moved), ratio)
+            leads = f"{pair.found.leads} of {pair.found.seeds}"
+    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio)
 
 
 def _moved(row: Row) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
 from studies.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, SETTINGS
-from studies.leaderboard.standings import LATER, TESTED, Standings, owed_to_the_split, plain
+from studies.leaderboard.standings import TESTED, Standings, plain
 
 SCORES = {
     "last_rounds_accuracy": "lead in accuracy, last 10 rounds",
@@ -23,38 +23,18 @@ SCORES = {
 }
 
 
-_BASELINES = (BASELINE, f"{BASELINE} + {SERVER_OPTIMIZER}")
 _INTERVAL = " Its 95 % interval resamples seeds and is not corrected. It holds for other seeds, not for other settings."
 
 
 def false_verdicts(tables: Mapping[str, Standings]) -> str:
-    """Return a paragraph on the families of tests of some settings, and on what depends on their choice."""
-    settings, seeds = len(tables), min(row.seeds for table in tables.values() for row in table.rows)
-    families = settings * len(TESTED) * len(_BASELINES)
+    """Return a paragraph on the families of tests of some settings."""
+    settings = len(tables)
+    families = settings * len(TESTED)
     return (
-        "Better and worse are corrected within a family (one measure and one baseline in one setting), and not over "
-        f"the {families} families ({settings} settings x {len(TESTED)} measures x {len(_BASELINES)} baselines). A "
-        f"family holds a false verdict with a probability of at most {100 * statistics.ALPHA:g} %, so up to "
-        f"{families} x {statistics.ALPHA:g} = {families * statistics.ALPHA:.1f} families are expected to hold one."
-    ) + after_the_runs(tables, seeds)
-
-
-def after_the_runs(tables: Mapping[str, Standings], seeds: int) -> str:
-    """Return the sentences on the split of the families after the runs; empty if no verdict depends on it.
-
-    Args:
-        tables: standings by setting.
-        seeds: number of seeds.
-    """
-    owed = sum(len(owed_to_the_split(table)) for table in tables.values())
-    count = max(len({pair.row for pair in table.pairs}) for table in tables.values())
-    least = count * 2 / 2**seeds
-    if not owed or least <= statistics.ALPHA:
-        return ""
-    return (
-        f" We split the family by baseline after the runs. As one family of {count}, no verdict would be significant "
-        f"(least p {least:.3f}). Compared with one family of the first {count - len(LATER)}, the split made {owed} "
-        "more verdicts under FedYogi significant."
+        "Better and worse are corrected within a family (all comparisons of one measure in one setting), and not over "
+        f"the {families} families ({settings} settings x {len(TESTED)} measures). A family holds a false verdict with "
+        f"a probability of at most {100 * statistics.ALPHA:g} %, so up to {families} x {statistics.ALPHA:g} = "
+        f"{families * statistics.ALPHA:.1f} families are expected to hold one."
     )
 
 

@@ -3,7 +3,7 @@
 Settled before the runs:
 
 * A strategy *leads in seconds* in a world if its accuracy at equal seconds is better than that of random selection
-  there: paired by seed, Holm's correction over all rows of the world.
+  there: paired by seed, all rows of the world as one family of tests.
 * A lead *survives* a world if the strategy is better than random selection without a clock (accuracy of the last ten
   rounds on the leaderboard) and leads in seconds in the world.
 
@@ -121,8 +121,8 @@ model, so only ratios of seconds have a meaning.
 The rules were written before the runs. A strategy **leads in seconds** if its accuracy at equal seconds is better than
 that of random selection in the same world. A lead **survives** if it is also better without a clock."""
 _LEGEND = f"""Cells are differences to random selection with the same seed: without a clock, of the accuracy of the last
-ten rounds; in a world, of the accuracy at equal seconds. Bold: better or worse, after Holm's correction over the rows
-of a world. Equal seconds are the smallest total of any row and seed. The deadline is the clients' median duration.
+ten rounds; in a world, of the accuracy at equal seconds. Bold: better or worse; the rows of a world are one family
+of tests. Equal seconds are the smallest total of any row and seed. The deadline is the clients' median duration.
 FedCS's own deadline is {" and ".join(f"{one:g} s" for one in FEDCS_SECONDS.values())}, close to that median.
 *labels*: the clients with the later labels are slow. *daily*: half of the clients are available on average, by the hour
 and their main label."""

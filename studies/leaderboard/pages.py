@@ -1,6 +1,5 @@
 """Generator of the leaderboard's pages, tables and pictures from the available series; also `--pages`."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -36,10 +35,10 @@ Areas are means of the accuracy, over rounds and over megabytes up to equal MB. 
 with the lowest accuracy on their training data, over the last {100 * LAST_SHARE:g} % of the rounds. Selection time is
 that of one round and seed, without training, on a machine with other work.
 
-Differences are paired by seed. Intervals are BCa bootstrap intervals at the level of Holm's correction
-(docs/statistics.md); p-values are two-sided sign-flip tests with this correction over a family: the comparisons of a
-column with one baseline. A verdict needs both the interval and the p-value. Not significant does not mean equal: the
-interval shows the possible difference."""
+Differences are paired by seed. Intervals are 95 % BCa bootstrap intervals of each difference alone. P-values are from
+a two-sided joint sign-flip test of a family: all comparisons of a column (docs/statistics.md). A verdict needs both the
+interval and the p-value. "Leads in" counts the seeds in which the row is better. Not significant does not mean equal:
+the interval shows the possible difference."""
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -71,6 +70,9 @@ The table lists strategies that are significantly better after {rounds} rounds i
 and worse in none; cheapest first, with random + fedyogi for comparison. Leads are over random selection under FedAvg.
 "Better / worse" counts settings, against random selection under the same optimizer. At equal MB, each run stops once it
 has sent random selection's megabytes."""
+HEAD_TO_HEAD = """\
+The strategies of this table head to head, at most the four with the best means, without `full`: each seed's accuracy,
+mean over the settings. The pairs are one family of tests; they hold for other seeds, not for other settings."""
 METHOD = "method.md"
 """Name of the page on the method."""
 
@@ -137,6 +139,10 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         page += tuning_page.of_best(name, found)
     if pairs := standings.pairs_as_markdown(table):
         page += ["## What is significant", pairs]
+    if table.leaders:
+        words = (standings.TESTED | standings.TESTED_IN_SECONDS)[standings.main(table.shared)][0]
+        page += ["## Leaders, head to head", standings.LEADERS.format(words=words)]
+        page.append(standings.leaders_as_markdown(table.leaders))
     if table.shared.target is not None:
         target, megabytes = 100 * table.shared.target, table.shared.megabytes
         page.append(f"Target: {target:g} % test accuracy. Equal MB: {megabytes:.0f}, down and up.")
@@ -148,7 +154,7 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
         )
     if standings.has_fairness(table):
         page.append(FAIRNESS)
-    page += ["## Terms", NOTES, *_family(table)]
+    page += ["## Terms", NOTES]
     return {
         "README.md": "\n\n".join(page) + "\n",
         "table.csv": standings.as_csv(table),
@@ -159,27 +165,6 @@ def _setting(name: str, found: Mapping[str, series.Setting], table: Standings) -
             for over in over_all
         },
     }
-
-
-def _family(table: Standings) -> list[str]:
-    """Return a note on the family of Holm's correction on this page; empty without comparisons."""
-    if not table.pairs:
-        return []
-    seeds = min(row.seeds for row in table.rows)
-    families = Counter((pair.measure, pair.baseline) for pair in table.pairs)
-    sizes = {baseline: max(n for (_, base), n in families.items() if base == baseline) for _, baseline in families}
-    listed = "; ".join(
-        f"{count} comparison{'' if count == 1 else 's'} with {baseline}, whose least p is "
-        f"{min(1.0, count * 2 / 2**seeds):.2g}"
-        for baseline, count in sizes.items()
-    )
-    notes = [f"Families of a column, over {seeds} seed{'' if seeds == 1 else 's'}: {listed}."]
-    if split := across.after_the_runs({"": table}, seeds):
-        owed = "; ".join(
-            f"{pair.row} ({standings.TESTED[pair.measure][0]})" for pair in standings.owed_to_the_split(table)
-        )
-        notes.append(f"{split.strip()} They are: {owed}.")
-    return notes
 
 
 def _about(about: Mapping[str, Any]) -> list[str]:
@@ -222,6 +207,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         again = settings.Contender(settings.BASELINE, settings.SERVER_OPTIMIZER).name
         page += [ANSWER.format(best=best, rounds=rounds, settings=len(names))]
         page.append(price.by_bytes.table(names, boards, tables, [*(one.name for one in leading), again]))
+        score = next(iter(across.SCORES))
+        values = {one.name: one.leads[score].mean(axis=0) for one in leading if one.name != settings.UPPER_REFERENCE}
+        if leaders := statistics.head_to_head(values):
+            page += [HEAD_TO_HEAD, standings.leaders_as_markdown(leaders)]
         page.append(f"![lead against cost]({pictures.LEADS_BY_COST})")
     gains = tuning_page.in_short(found)
     page.append(_words(found, bool(gains)))
@@ -240,9 +229,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files[f"across_{slug}.csv"] = across.as_csv(rows)
         files[f"performance_profiles_{slug}.png"] = partial(pictures.profiles, rows)
         if group == first:
-            seeds = min(row.seeds for table in shown.values() for row in table.rows)
-            about = across.about_leads(intervals=True) + across.after_the_runs(shown, seeds)
-            page += [part[0], about, part[1], PROFILES, part[2]]
+            page += [part[0], across.about_leads(intervals=True), part[1], PROFILES, part[2]]
         else:
             method += part
     if boards:
@@ -257,7 +244,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files["budgets.png"] = partial(pictures.budgets, boards, {name: table.shared for name, table in shown.items()})
     if few := [boards[name].about["title"] for name in boards if _too_few(tables[name])]:
         page.append(
-            f"{'; '.join(few)}: fewer seeds than a comparison with all rows needs; nothing is called better or worse."
+            f"{'; '.join(few)}: fewer than {statistics.least_pairs()} seeds; nothing is called better or worse."
         )
     if gains:
         page += ["## What tuning is worth", tuning_page.ABOUT, gains]
@@ -329,7 +316,7 @@ def _under_fedavg(rows: Mapping[str, series.Series]) -> dict[str, series.Series]
 
 
 def _too_few(table: Standings) -> bool:
-    """Return whether even the largest possible difference would not be significant after the correction."""
+    """Return whether even the largest possible difference would not be significant."""
     return bool(table.pairs) and all(pair.found.verdict == statistics.TOO_FEW_SEEDS for pair in table.pairs)
 
 
@@ -375,7 +362,7 @@ def _without_dropout(found: Mapping[str, series.Setting]) -> str:
     for name in names:
         usual = {row: float(last_rounds(one).mean()) for row, one in _under_fedavg(found[name].rows).items()}
         bare = float(last_rounds(found[f"no-dropout-{name}"].rows[settings.BASELINE]).mean())
-        best = max((row for row in usual if row != "full"), key=usual.__getitem__)
+        best = max((row for row in usual if row != settings.UPPER_REFERENCE), key=usual.__getitem__)
         columns.append((f"{usual[settings.BASELINE]:.3f}", f"{bare:.3f}", f"{usual[best]:.3f} ({best})"))
     heads = ("random selection, dropout 0.5", "random selection, no dropout", "best strategy but `full`, dropout 0.5")
     lines = [

@@ -11,6 +11,7 @@ SERVER_OPTIMIZER = "fedyogi"
 SERVER_VALIDATION = 0.05
 CLIENT_METRICS_EVERY = 15
 BASELINE = "random"
+UPPER_REFERENCE = "full"
 CORE = (
     "random", "fedgp", "fedcor", "gpfl", "fl_dp3s", "afl", "pow_d", "fedsae", "clustered", "divfl", "oort", "fed_cbs",
 )  # fmt: skip

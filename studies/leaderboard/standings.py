@@ -14,7 +14,7 @@ from fedjax_sel.statistics import Comparison
 from studies.leaderboard import measures
 from studies.leaderboard.measures import Common
 from studies.leaderboard.series import Series
-from studies.leaderboard.settings import BASELINE, SERVER_OPTIMIZER, contender
+from studies.leaderboard.settings import BASELINE, UPPER_REFERENCE, contender
 
 
 class Measure(NamedTuple):
@@ -87,6 +87,7 @@ class Standings(NamedTuple):
     shared: Common
     rows: list[Row]
     pairs: list[Pair]
+    leaders: dict[tuple[str, str], Comparison]  # pairs of rows that are better than their baselines, but `full`
 
     def verdict(self, measure: str, row: str) -> str:
         """Return the verdict on a row in a metric; empty if the row has no baseline."""
@@ -102,7 +103,7 @@ def of_setting(
 ) -> Standings:
     """Return a setting's standings.
 
-    A family of Holm's correction is one metric and one baseline.
+    A family of tests is one metric; the pairs of leaders form another family.
 
     Args:
         rows: series by row name.
@@ -123,7 +124,14 @@ def of_setting(
         for name, series in rows.items()
     ]
     pairs = [pair for name, (_, higher) in _tested(shared).items() for pair in _pairs(table, rows, name, higher)]
-    return Standings(shared, table, pairs)
+    better = {pair.row for pair in pairs if pair.measure == main(shared) and pair.found.verdict == statistics.BETTER}
+    values = {row.name: row.numbers[main(shared)] for row in table if row.name in better - {UPPER_REFERENCE}}
+    return Standings(shared, table, pairs, statistics.head_to_head(values))
+
+
+def main(shared: Common) -> str:
+    """Return the metric that decides which rows lead."""
+    return "last_rounds_accuracy" if shared.seconds is None else "accuracy_at_equal_seconds"
 
 
 def _fairness(row: str, series: Series, fairness: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, np.ndarray]:
@@ -143,33 +151,15 @@ def _tested(shared: Common) -> dict[str, tuple[str, bool]]:
 
 
 def _pairs(table: Sequence[Row], rows: Mapping[str, Series], measure: str, higher_is_better: bool) -> list[Pair]:
-    """Compare each row with its baseline; a family of Holm's correction has one baseline."""
+    """Compare each row with its baseline; all comparisons form one family."""
     numbers = {row.name: row.numbers[measure] for row in table if measure in row.numbers}
     against = {row: contender(row).baseline.name for row in numbers}
     names = [
         row for row, base in against.items() if row != base and base in rows and rows[row].seeds == rows[base].seeds
     ]
-    found = {}
-    for base in {against[name] for name in names}:
-        family = [name for name in names if against[name] == base]
-        differences = np.stack([numbers[name] - numbers[base] for name in family])
-        found |= dict(zip(family, statistics.compare(differences, higher_is_better)))
-    return [Pair(measure, name, against[name], found[name]) for name in names]
-
-
-LATER = ("full", f"clustered + {SERVER_OPTIMIZER}", f"fed_cbs + {SERVER_OPTIMIZER}")
-"""Rows added after the runs of the others; since then, a family has one baseline instead of two."""
-
-
-def owed_to_the_split(standings: Standings) -> list[Pair]:
-    """Return the significant comparisons that are not significant in one family of the rows before `LATER`."""
-    found = []
-    for measure in dict.fromkeys(pair.measure for pair in standings.pairs):
-        pairs = [pair for pair in standings.pairs if pair.measure == measure and pair.row not in LATER]
-        adjusted = statistics.holm([pair.found.p for pair in pairs]).adjusted
-        significant = [pair.found.verdict in (statistics.BETTER, statistics.WORSE) for pair in pairs]
-        found += [pair for pair, p, here in zip(pairs, adjusted, significant) if here and p > statistics.ALPHA]
-    return found
+    differences = [numbers[name] - numbers[against[name]] for name in names]
+    found = statistics.compare(differences, higher_is_better) if names else []
+    return [Pair(measure, name, against[name], one) for name, one in zip(names, found)]
 
 
 def as_csv(standings: Standings) -> str:
@@ -214,7 +204,9 @@ def pairs_as_csv(standings: Standings) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["measure", "row", "baseline", *Comparison._fields])
-    for pair in standings.pairs:
+    leaders = f"{main(standings.shared)}_of_leaders"
+    pairs = [*standings.pairs, *(Pair(leaders, *names, found) for names, found in standings.leaders.items())]
+    for pair in pairs:
         writer.writerow([pair.measure, pair.row, pair.baseline, *map(plain, pair.found)])
     return text.getvalue()
 
@@ -286,8 +278,23 @@ def pairs_as_markdown(standings: Standings) -> str:
     return "\n".join(lines)
 
 
+LEADERS = """\
+Rows that are better than their baselines in the {words},
+compared with each other: at most the four with the best means, without `full`. These pairs are one family."""
+
+
+def leaders_as_markdown(leaders: Mapping[tuple[str, str], Comparison]) -> str:
+    """Return the comparisons of leaders as a Markdown table."""
+    lines = ["| leaders | difference | 95 % interval | joint p | leads in seeds | verdict |", "|---" * 6 + "|"]
+    for (first, second), one in leaders.items():
+        interval, leads = f"{one.low:+.3f} to {one.high:+.3f}", f"{one.leads} of {one.seeds}"
+        cells = [f"{one.difference:+.3f}", interval, f"{one.p_family:.2g}", leads, one.verdict]
+        lines.append(f"| {cell(first)} minus {cell(second)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def difference(found: Comparison, digits: int) -> str:
-    """Return a paired difference as text, with its interval, p-value and verdict; bold if significant.
+    """Return a paired difference with interval, joint p-value, verdict and seeds that lead; bold if significant.
 
     Args:
         found: the comparison.
@@ -296,7 +303,8 @@ def difference(found: Comparison, digits: int) -> str:
     ends = "" if np.isnan(found.low) else f" ({found.low:+.{digits}f} to {found.high:+.{digits}f})"
     if found.verdict == statistics.TOO_FEW_SEEDS:  # p has no meaning then
         return f"{found.difference:+.{digits}f}{ends}: {found.verdict}"
-    words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_holm:.2g}: {found.verdict}"
+    words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_family:.2g}: {found.verdict}"
+    words += f", leads in {found.leads} of {found.seeds}"
     return f"**{words}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
 
 

@@ -183,7 +183,7 @@ def contest_rows(
 ) -> list[Row]:
     """Return the rows on the claim that the winner is better than each other strategy, in each setting.
 
-    A family of Holm's correction is one column.
+    A family of tests is one column.
 
     Args:
         results: finished runs, or data derived from them, by cell.
@@ -209,7 +209,7 @@ def contest_rows(
         ours, theirs = values(best), {name: values(result) for name, result in others.items()}
         found = statistics.compare(np.stack([ours - other for other in theirs.values()]), higher_is_better)
         for (name, other), one in zip(theirs.items(), found):
-            means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_holm:.2g})"
+            means = f"{ours.mean():.{digits}f} against {other.mean():.{digits}f} (p = {one.p_family:.2g})"
             difference = interval(one.difference, one.low, one.high, digits)
             verdict = verdicts.of_order(one, whole) if claimed or not whole else one.verdict
             paper = "yes" if claimed else ""

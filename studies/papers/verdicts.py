@@ -24,10 +24,10 @@ LEVEL = 0.95
 DRAWS = 2000
 FEWEST = 5  # fewest values for a reliable interval of their mean; two equal values give one of zero width
 ORDER = (
-    "An order is reproduced if the paired differences over seeds are significant by the sign-flip test with Holm's "
-    "correction and by the bootstrap interval. A family is one claim in a setting. The order is contradicted if they "
-    "are significant the other way, and inconclusive otherwise. Three orders need at least "
-    f"{statistics.least_pairs(3)} seeds."
+    "An order is reproduced if the paired differences over seeds are significant by the joint sign-flip test of a "
+    "family and by the bootstrap interval. A family is one claim in a setting. The order is contradicted if they are "
+    f"significant the other way, and inconclusive otherwise. An order needs at least {statistics.least_pairs()} seeds. "
+    "Pages written before the joint test have p-values, intervals and verdicts of Holm's correction."
 )
 NUMBERS = (
     "A number agrees if the whole 95 % interval of our value minus the paper's lies within the equivalence margin. "

@@ -96,12 +96,12 @@ def test_the_verdict_stands_first_and_has_the_numbers_of_the_tables():
     assert text.index(headline) < text.index('id="controls"') < text.index("<article")
     assert headline == "Better than random: fedcor, fl_dp3s, oort (10 seeds, 3 comparisons)"
     assert [line[0] for line in lines] == ["fedcor", "fl_dp3s", "oort", "random"]
-    assert lines[3][2:] == ["baseline", "", "", "40 MB", "1x"]
+    assert lines[3][2:] == ["baseline", "", "", "", "40 MB", "1x"]
     pairs = {pair["name"]: pair for pair in numbers_of(text)["settings"][0]["pairs"][0]["pairs"]}
-    for name, value, difference, interval, words, _, _ in lines[:3]:
+    for name, value, difference, interval, leads, words, _, _ in lines[:3]:
         own, low, high = pairs[name]["numbers"]
         assert (difference, interval) == (f"{own:+.3f}", f"{low:+.3f} to {high:+.3f}")
-        assert words == pairs[name]["verdict"] == "better"
+        assert words == pairs[name]["verdict"] == "better" and leads == "10 of 10"
         assert float(value) - float(lines[3][1]) == pytest.approx(own, abs=0.0011)
 
 
@@ -109,8 +109,8 @@ def test_too_few_seeds_are_named_with_the_seeds_that_are_needed_and_the_next_com
     names = ("random", "fedcor", "fl_dp3s")
     runs = [made_up.run(name, 0.6 + 0.1 * i, seeds=5)._replace(clients=None) for i, name in enumerate(names)]
     headline, lines, text = card(html.render([made_up.chapter(runs)._replace(labels=None)]))
-    assert headline == "No winner yet: 5 seeds are too few to tell (7 needed for 2 comparisons)"
-    assert [line[4] for line in lines] == ["too few seeds", "too few seeds", ""]
+    assert headline == "No winner yet: 5 seeds are too few to tell (6 needed)"
+    assert [line[5] for line in lines] == ["too few seeds", "too few seeds", ""]
     assert "--config config.json --algos random fedcor fl_dp3s --seeds 10 --out runs/more" in text
     assert "Next:" not in card(html.render(made_up.chapters()))[2]
 
@@ -121,12 +121,12 @@ def test_a_verdict_without_a_winner_says_so():
     assert headline == "No significant difference from random (10 seeds, 1 comparison)"
     worse = [made_up.run("random", 0.8), made_up.run("afl", 0.6)]
     headline, lines, _ = card(html.render([made_up.chapter(worse)]))
-    assert headline == "Worse than random: afl (10 seeds, 1 comparison)" and lines[1][4] == "worse"
+    assert headline == "Worse than random: afl (10 seeds, 1 comparison)" and lines[1][5] == "worse"
     headline, lines, _ = card(html.render([made_up.chapter(worse[:1])]))
-    assert headline == "One strategy: nothing to compare it with" and lines[0][2:5] == ["", "", ""]
+    assert headline == "One strategy: nothing to compare it with" and lines[0][2:6] == ["", "", "", ""]
     running = worse[1]._replace(result=made_up.result(0.6, rounds=7, algo="afl"))
     headline, lines, _ = card(html.render([made_up.chapter([worse[0], running])]))
-    assert headline == "No verdict yet: it needs two finished runs" and lines[1][4] == "7 of 20 rounds"
+    assert headline == "No verdict yet: it needs two finished runs" and lines[1][5] == "7 of 20 rounds"
 
 
 def test_equal_budgets_are_said_in_words():
@@ -173,7 +173,8 @@ def test_nothing_is_asked_of_a_network():
 def test_tables_hold_results_and_paired_differences():
     (first, _) = articles(html.render(made_up.chapters()))
     assert "final test accuracy" in first and "rounds to 50%" in first
-    assert "strategy minus random" in first and ">better<" in first and "p after Holm" in first
+    assert ">better<" in first and "joint p" in first and ">10 of 10<" in first
+    assert "leaders: test accuracy" in first
     assert re.search(r'<tr data-run="fedcor"><th scope="row">fedcor</th>', first)
 
 

@@ -167,8 +167,8 @@ def test_differences_to_the_first_strategy_stand_behind_the_table(compared, caps
     page = (out / "comparison.md").read_text()
     assert page.count("| fl_dp3s minus random[variant=md] |") == 2
     assert page.index("| fl_dp3s |") < page.index("| fl_dp3s minus")
-    assert "2 seeds are too few to tell (6 needed for 1 comparison)." in page
-    assert "No winner yet: 2 seeds are too few to tell (6 needed for 1 comparison)" in printed
+    assert "2 seeds are too few to tell (6 needed)." in page
+    assert "No winner yet: 2 seeds are too few to tell (6 needed)" in printed
     assert code == 0 and comparison.NOTES_ON_PAIRS in page
     with (out / "comparison_pairs.csv").open() as file:
         accuracy, rounds = csv.DictReader(file)
@@ -213,7 +213,7 @@ def test_too_few_seeds_are_said_before_the_first_run(compared, capsys, tmp_path)
     shutil.copytree(compared / "random-variant=md", out / "random-variant=md")
     arguments = ["--algos", "random[variant=md]", "fl_dp3s", "--out", out]
     code, _, err = command(capsys, *QUICK, *arguments)
-    said = "2 seeds are too few to tell (6 needed for 1 comparison); --seeds 10 is a good start\n"
+    said = "2 seeds are too few to tell (6 needed); --seeds 10 is a good start\n"
     assert code == 0 and said in err and err.index(said) < err.index("run 1 of 2")
 
 

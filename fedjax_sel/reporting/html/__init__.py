@@ -434,6 +434,7 @@ def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any
         "pairs": [
             {"words": own[0].words, "baseline": own[0].baseline, "pairs": [_pair(pair) for pair in own]}
             for own in pairs
+            if own[0].measure != comparison.LEADERS
         ],
     }
 
@@ -457,6 +458,10 @@ def _pair(pair: Pair) -> dict[str, Any]:
     found = pair.found
     numbers = [None] * 3 if found is None else short([found.difference, found.low, found.high])
     return {"name": pair.algo, "numbers": numbers, "verdict": "" if found is None else found.verdict}
+
+
+def _line_of_pair(pair: Pair) -> tuple[str, list[str]]:
+    return pair.algo, [pair.baseline, *comparison.cells_of(pair.found, comparison.DIGITS[pair.measure])]
 
 
 def _pairs(chapter: Chapter) -> list[list[Pair]]:
@@ -494,7 +499,8 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         "budgets": comparison.at_equal_budgets(finished, [run.result for run in done]),
         "heads": list(columns),
         "lines": [(row.algo, cells) for row, cells in zip(rows, zip(*columns.values()))],
-        "pairs": [(own[0], [(one.algo, comparison.cells_of_pair(one)) for one in own]) for own in pairs],
+        "pairs": [(own[0].words, list(map(_line_of_pair, own))) for own in pairs],
+        "pair_heads": ["strategy", "minus", *comparison.PAIR_HEADINGS],
         "has_clock": comparison.has_clock(rows),
         "parts": _parts(chapter),
         "reproduction": _reproduction(chapter),

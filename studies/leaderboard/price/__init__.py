@@ -18,13 +18,12 @@ DETAILS = "price.md"
 """Name of the page with all tables, in the folder of results."""
 
 WORDS = """\
-* **Better** and **worse** mean significantly so: a sign-flip test after Holm's correction and a bootstrap interval
-  agree. **Not significant** [does not mean equal]({docs}/statistics.md).
+* **Better** and **worse** mean significantly so: a joint sign-flip test and a bootstrap interval agree.
+  **Not significant** [does not mean equal]({docs}/statistics.md).
 * **At equal MB**, each run stops once it has sent the megabytes of random selection.
 * "Minus X" in a heading is the row's accuracy minus that of X.
-* Holm's correction covers one column, one baseline and one setting. In the last two sections it covers one setting's
-  budgets, or one budget's strategies. The leaderboard corrects over more rows, so the same difference can be not
-  significant there."""
+* A family of tests is one column in one setting. In the last two sections it is one setting's budgets, or one budget's
+  strategies. The leaderboard's families have more rows, so the same difference can be not significant there."""
 
 INTRODUCTION = """\
 A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
@@ -76,9 +75,6 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
     boards = {name: held for name, held in found.items() if name in SETTINGS}
     parts = ["# The price of information", INTRODUCTION]
     for title, names in list(across.groups(boards).items())[:1]:
-        chosen = {name: tables[name] for name in names}
-        seeds = min(row.seeds for table in chosen.values() for row in table.rows)
-        split = textwrap.fill(across.after_the_runs(chosen, seeds).strip(), 120)
         parts += [
             _conclusions(names, boards, tables),
             f"![lead against cost]({link}/{pictures.LEADS_BY_COST})",
@@ -86,7 +82,6 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
             f"## {title}, {len(names)} settings",
             by_bytes.table(names, boards, tables),
             READING,
-            *([split] if split else []),
         ]
     if len(parts) == 2:
         parts.append(wording.NONE)

@@ -74,7 +74,7 @@ def less(held: Held, rows: Sequence[str], base: Series) -> dict[str, Comparison]
 
     Args:
         held: the part with the rows.
-        rows: names of the rows, one family of Holm's correction.
+        rows: names of the rows, one family of tests.
         base: the longer run.
 
     Returns:

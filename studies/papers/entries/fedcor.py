@@ -103,7 +103,7 @@ def smooth_rows(curves: Curves, winner: str, whole: bool = True) -> list[Row]:
         found = statistics.compare(np.stack([most - leads[name] for name in others]))
         rows += [
             Row(task, f"{winner}'s lead is larger under {task}-1spc than under {name}", "yes",
-                f"{most.mean():+.3f} against {leads[name].mean():+.3f} (p = {one.p_holm:.2g})", one.seeds,
+                f"{most.mean():+.3f} against {leads[name].mean():+.3f} (p = {one.p_family:.2g})", one.seeds,
                 tables.interval(one.difference, one.low, one.high, 3), verdicts.of_order(one, whole))
             for name, one in zip(others, found)
         ]  # fmt: skip

@@ -83,7 +83,8 @@ def _fit(column: str, number: int, apart: np.ndarray, shares: np.ndarray, scale:
 
 
 def _test(column: str, p: np.ndarray, scale: Scale) -> Row:
-    adjusted = statistics.holm(p.ravel()).adjusted
+    ordered = np.sort(p, axis=None)
+    adjusted = np.minimum(np.maximum.accumulate(ordered * np.arange(p.size, 0, -1)), 1.0)  # Holm: m p, (m - 1) p, ...
     rejected = int((adjusted <= statistics.ALPHA).sum())
     verdict = verdicts.CONTRADICTED if rejected else verdicts.REPRODUCED
     ours = f"{rejected} of {adjusted.size} rejected (least p = {adjusted.min():.2g})"

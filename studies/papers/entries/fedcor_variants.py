@@ -110,7 +110,7 @@ def _above_random(
     found = statistics.compare(np.stack([ours - base for ours in others.values()]))
     return [
         Row(column, f"{name} {words} above random", "yes",
-            f"{ours.mean():.3f} against {base.mean():.3f} (p = {one.p_holm:.2g})", one.seeds,
+            f"{ours.mean():.3f} against {base.mean():.3f} (p = {one.p_family:.2g})", one.seeds,
             tables.interval(one.difference, one.low, one.high, 3),
             verdicts.of_order(one, scale.whole_rounds))
         for (name, ours), one in zip(others.items(), found)
@@ -133,7 +133,7 @@ def _frequency_rows(results: Results, scale: Scale) -> list[Row]:
         found = statistics.compare(np.stack([spread[low] - spread[high] for low, high in pairs]), False)
         rows += [
             Row(column, f"selection counts vary less with beta={low} than with beta={high}", "yes (picture)",
-                f"sd {spread[low].mean():.1f} against {spread[high].mean():.1f} (p = {one.p_holm:.2g})", one.seeds,
+                f"sd {spread[low].mean():.1f} against {spread[high].mean():.1f} (p = {one.p_family:.2g})", one.seeds,
                 tables.interval(one.difference, one.low, one.high, 1),
                 verdicts.of_order(one, scale.whole_rounds))
             for (low, high), one in zip(pairs, found)

@@ -228,7 +228,8 @@ def _lead_rows(results: Results, scale: Scale) -> list[Row]:
         found = statistics.compare(np.stack([more - less for more, less in leads]))
         rows += [
             Row(data, f"the lead over random is greater under {pair[0]} than under {pair[1]}", "yes",
-                f"{more.mean():+.3f} against {less.mean():+.3f} until round {rounds} (p = {one.p_holm:.2g})", one.seeds,
+                f"{more.mean():+.3f} against {less.mean():+.3f} until round {rounds} (p = {one.p_family:.2g})",
+                one.seeds,
                 tables.interval(one.difference, one.low, one.high, 3),
                 verdicts.of_order(one, scale.whole_rounds))
             for pair, rounds, (more, less), one in zip(pairs, last, leads, found)

@@ -2,14 +2,12 @@
 
 import csv
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedjax_sel.statistics import Comparison
+from fedjax_sel import statistics
 from studies.leaderboard import across, pictures, standings
-from studies.leaderboard.settings import SETTINGS
 from tests.studies.leaderboard import made_up
 
 ROWS = {
@@ -136,32 +134,25 @@ def test_which_settings_are_looked_at_together():
     assert across.groups(["fmnist-dir"]) == {}
 
 
-def committed(name):
-    """The comparisons of a committed page, without its rows."""
-    path = Path(__file__).parents[3] / "results" / "leaderboard" / name / "pairs.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.DictReader(file))
-    kept = standings.Row("random", {}, 10, 0.0, 0.0, 0.0)
-    pairs = [
-        standings.Pair(
-            line["measure"], line["row"], line["baseline"],
-            Comparison(*(float(line[field]) for field in Comparison._fields[:-2]), 10, line["verdict"]),
-        )
-        for line in lines
-    ]  # fmt: skip
-    return standings.Standings(None, [kept], pairs)
-
-
-def test_what_the_split_of_the_families_made_significant():
-    """Families were split after the runs; one family of all comparisons could not be significant."""
-    tables = {name: committed(name) for name in SETTINGS if not name.startswith("cifar10")}
-    owed = {name: [pair.row for pair in standings.owed_to_the_split(one)] for name, one in tables.items()}
-    assert sum(map(len, owed.values())) == 15 and all("fedyogi" in row for rows in owed.values() for row in rows)
-    words = across.false_verdicts(tables)
-    assert "48 families (8 settings x 3 measures x 2 baselines)" in words and "48 x 0.05 = 2.4 families" in words
-    assert "one family of 28, no verdict would be significant (least p 0.055)" in words
-    assert "the first 25, the split made 15 more verdicts under FedYogi significant" in words
-    assert across.after_the_runs({"": table()}, 10) == ""  # nothing depends on it
+def test_all_comparisons_of_a_measure_are_one_family_and_leaders_another():
+    found = table()
+    numbers = {row.name: row.numbers["last_rounds_accuracy"] for row in found.rows}
+    pairs = [pair for pair in found.pairs if pair.measure == "last_rounds_accuracy"]
+    expected = statistics.compare([numbers[pair.row] - numbers[pair.baseline] for pair in pairs])
+    assert [pair.found for pair in pairs] == expected
+    assert list(found.leaders) == [
+        ("random + fedyogi", "fl_dp3s"),
+        ("random + fedyogi", "fedcor"),
+        ("fl_dp3s", "fedcor"),
+    ]
+    assert {one.verdict for one in found.leaders.values()} == {"better"}
+    text = standings.leaders_as_markdown(found.leaders)
+    assert "| fl_dp3s minus fedcor | +0.050 |" in text and "| 10 of 10 | better |" in text
+    lines = list(csv.DictReader(io.StringIO(standings.pairs_as_csv(found))))
+    assert sum(line["measure"] == "last_rounds_accuracy_of_leaders" for line in lines) == 3
+    full = {**ROWS, "full": made_up.level(0.9, first_seed=7)}
+    assert table(full).verdict("last_rounds_accuracy", "full") == "better" and table(full).leaders == found.leaders
+    assert "8 settings x 3 measures" in across.false_verdicts(dict.fromkeys("abcdefgh", found))
 
 
 def together(count):

@@ -86,13 +86,14 @@ def test_orders_restrict_who_does_not_arrive_and_count_the_baselines_only():
 
 
 def test_a_family_is_a_setting():
-    """The same p-value is worth more beside others: 2 / 2^6 passes alone, and not among two."""
-    noise = np.random.default_rng(0).normal(0, 0.001, (3, 6, 1))
-    best, one, two = (made_up.result(base + noise[k]) for k, base in enumerate((0.6, 0.5, 0.4)))
-    alone = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("b", "z"): two}, "x")
+    """2 / 2^6 passes alone, and not beside a comparison with mixed signs: 4 / 2^6."""
+    noise = np.random.default_rng(0).normal(0, 0.001, (6, 1))
+    best, one = made_up.result(np.full((6, 1), 0.6)), made_up.result(0.5 + noise)
+    mixed = made_up.result(0.6 - 0.1 * np.array([[1.0], [1], [1], [1], [1], [-1]]))
+    alone = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("b", "z"): mixed}, "x")
     assert [row.verdict for row in alone] == [verdicts.REPRODUCED]
-    both = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("a", "z"): two}, "x")
-    assert [row.verdict for row in both] == ["too few seeds"] * 2
+    both = tables.best_rows({Cell("a", "x"): best, Cell("a", "y"): one, Cell("a", "z"): mixed}, "x")
+    assert [row.verdict for row in both] == [verdicts.INCONCLUSIVE] * 2
 
 
 def test_what_no_paper_claims_is_told_and_not_reproduced():

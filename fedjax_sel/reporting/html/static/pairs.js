@@ -2,7 +2,7 @@
 function pairPictures(place, setting) {
   for (const one of setting.pairs) {
     picture(place, `Difference from ${one.baseline}: ${one.words}.`,
-      "Paired by seed; whiskers are intervals at the level at which the comparison is tested.", () => {
+      "Paired by seed; whiskers are 95 % intervals.", () => {
         const known = one.pairs.filter((pair) => isShown(pair.name) && pair.numbers[0] !== null);
         if (!known.length) return null;
         const data = known.map((pair) => {

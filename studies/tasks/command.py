@@ -56,6 +56,8 @@ def main(arguments: Sequence[str]) -> int:
         else:
             grid = GRIDS[one_of("PART", name, (*groups, *GRIDS))]
             chosen |= {one.name: one for one in _with_earlier(grid, GRIDS)}
+    if flags.pages or flags.check:
+        return _pages(flags.out, flags.check)
     if not chosen:
         raise UserError("missing PART; --list shows all parts")
     scale, workers = grid_flags.scale_of(flags), grid_flags.workers_of(flags)
@@ -72,8 +74,37 @@ def main(arguments: Sequence[str]) -> int:
         for name, why in done.failed.items():
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
-    print(f"Written to {flags.out}")
-    return grid_flags.SOME_FAILED if failed else 0
+    return _pages(flags.out) or (grid_flags.SOME_FAILED if failed else 0)
+
+
+def _pages(out: Path, check: bool = False) -> int:
+    """Write the pages of a results folder, or compare them with its files."""
+    from fedjax_sel.core import files
+    from studies.tasks import page
+
+    texts = page.files(out)
+    if not texts and check:
+        raise UserError(f"--check: {out} contains no curves.csv.gz of any setting; give --out")
+    if check:
+        different = [name for name, text in texts.items() if not _equals(out / name, text)]
+        for name in different:
+            print(f"{out / name} does not follow from the curves; --pages rewrites it")
+        for name in page.older_than_protocol(out):
+            print(f"{out / name}: a run is older than the protocol")
+            different.append(name)
+        if not different:
+            print(f"{len(texts)} files follow from the curves, verdicts included; no run is older than the protocol")
+        return 1 if different else 0
+    for name, text in texts.items():
+        files.write(out / name, text.encode())
+    if (drawn := page.picture(out)) is not None:
+        files.write(out / "gains.png", drawn)
+    print(f"Written to {out} ({len(texts)} pages and tables)")
+    return 0
+
+
+def _equals(path: Path, text: str) -> bool:
+    return path.exists() and path.read_text(encoding="utf-8") == text
 
 
 def make_parser() -> Parser:
@@ -87,6 +118,11 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as gray-2labels, or groups such as gray")
     what.add_argument("--list", action="store_true", help="list all parts, and exit")
+    what.add_argument("--pages", action="store_true", help="rewrite all pages and tables from the curves; runs nothing")
+    what.add_argument(
+        "--check", action="store_true",
+        help="compare pages, tables and verdicts with the curves, and the commits of runs and protocol; runs nothing",
+    )  # fmt: skip
     grid_flags.add(parser, "the part's", Path("runs/tasks"), "results folder")
     return parser
 

@@ -187,6 +187,11 @@ def row(algo: str, optimizer: str = "fedavg") -> str:
     return algo if optimizer == "fedavg" else f"{algo} + {optimizer}"
 
 
+def rows_of_any() -> list[str]:
+    """Return the rows of all settings, in order."""
+    return [*ALGOS, *(row(algo, FEDYOGI) for algo in UNDER_FEDYOGI)]
+
+
 def rows(setting: Setting, rates: Mapping[str, Rates | None]) -> dict[str, Config]:
     """Return the runs of a setting by row, with the rates by optimizer."""
     pairs = [(algo, "fedavg") for algo in ALGOS] + [(algo, FEDYOGI) for algo in UNDER_FEDYOGI]

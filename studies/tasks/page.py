@@ -303,9 +303,13 @@ def rank_correlation(
     rng = np.random.default_rng(0)
     drawn = [rng.integers(table.shape[1], size=(resamples, table.shape[1])) for table in tables]
     means = [table[:, index].mean(axis=-1).T for table, index in zip(tables, drawn)]
-    taus = [stats.kendalltau(a, b)[0] for a, b in zip(*means)]
+    taus = [_kendall(a, b) for a, b in zip(*means)]
     low, high = np.nanquantile(taus, (0.025, 0.975))
-    return float(stats.kendalltau(*(table.mean(axis=1) for table in tables))[0]), float(low), float(high)
+    return _kendall(*(table.mean(axis=1) for table in tables)), float(low), float(high)
+
+
+def _kendall(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.asarray(stats.kendalltau(first, second))[0])
 
 
 def _shown(found: tuple[float, float, float]) -> str:

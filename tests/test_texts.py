@@ -42,7 +42,7 @@ def test_a_table_has_as_many_cells_in_every_line(result, name):
 def test_pictures_show_names_as_they_are(result, tmp_path):
     results = dict.fromkeys(NAMES, result)
     plots.curves(results, tmp_path / "curves.png")
-    rows = [comparison.row("s", name, result, 0.1, optimizer="o$") for name in NAMES]
+    rows = [comparison.row("s", name, result, optimizer="o$") for name in NAMES]
     comparison_plots.draw(rows, [result] * len(NAMES), tmp_path)
     assert len(list(tmp_path.glob("*.png"))) == 9
 

@@ -72,7 +72,6 @@ class Row(NamedTuple):
     rounds_until_all_seen: Spread | None
     seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN if unknown
     compilation_seconds: float  # over all processes of the run; NaN if unknown
-    selection_seconds_per_round: float  # all seeds together, measured separately; NaN if not measured
     measure: str = "accuracy"  # display name of the task's measure
     higher_is_better: bool = True
     target_in_words: str = ""  # e.g. "62% test accuracy"; empty without a target
@@ -237,8 +236,7 @@ index: 1 for equal values, 1 / N if one of N clients has all. Both are over the 
 final model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in
 which a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
-compilation time. Runs of one chunk have neither. Milliseconds of selection are per round for all seeds together,
-measured separately without training and evaluation."""
+compilation time. Runs of one chunk have neither."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals of each difference alone.
 Joint p-values are from a two-sided test that flips the signs of a seed's differences in the whole table at once. Leads
 in seeds: the number of seeds in which the first strategy is better. Better or worse: the joint p-value is at most 0.05
@@ -272,7 +270,7 @@ def spread(values: Sequence[float] | np.ndarray) -> Spread:
     return Spread(float(values.mean()), deviation, float(np.median(values)), reached, len(values))
 
 
-def row(setting: str, algo: str, result: Result, selection_seconds: float = np.nan, optimizer: str = "") -> Row:
+def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
     """Return a run's table row; the optimizer is empty if only one is compared."""
     target = result.config.run.target_accuracy
     down, up = result.ledger.bytes_down / 1e6, result.ledger.bytes_up / 1e6
@@ -302,7 +300,6 @@ def row(setting: str, algo: str, result: Result, selection_seconds: float = np.n
         rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
         seed_rounds_per_second=result.seed_rounds_per_second,
         compilation_seconds=result.compilation_seconds,
-        selection_seconds_per_round=selection_seconds,
         measure=result.measure_in_words,
         higher_is_better=result.higher_is_better,
         target_in_words=result.target_in_words,
@@ -323,7 +320,7 @@ def as_csv(rows: Sequence[Row]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
-    clocks = ["seed_rounds_per_second", "compilation_seconds", "selection_seconds_per_round"]
+    clocks = ["seed_rounds_per_second", "compilation_seconds"]
     if has_clock(rows):
         clocks.append("equal_seconds")
     else:
@@ -481,7 +478,6 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
             found["median"] = [NOT_REACHED if one.reached < one.seeds else f"{one.median:.1f}" for one in spreads]
     for name in dict.fromkeys(name for row in rows for name in row.client_tests if ": mean " in name):
         found[name] = [_text("client_tests", row.client_tests.get(name)) for row in rows]
-    found["ms of selection"] = [short(1000 * row.selection_seconds_per_round) for row in rows]
     return {heading: cells for heading, cells in found.items() if any(cells)}
 
 

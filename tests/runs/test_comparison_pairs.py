@@ -146,8 +146,8 @@ def test_without_a_clock_there_are_no_seconds():
     page = comparison.document(rows, {"s": "title"}, [], 2, "command", comparison.by_conditions(pairs))
     assert "simulated" not in page and "seconds to" not in page
     assert [name for name in comparison.as_csv(rows).splitlines()[0].split(",") if "seconds" in name] == [
-        "compilation_seconds", "selection_seconds_per_round",
-    ]  # fmt: skip
+        "compilation_seconds"
+    ]
 
 
 def test_where_no_round_fits_the_equal_seconds_there_is_no_value():

@@ -87,6 +87,9 @@ def compared(turns: list[list[dict[str, Any]]]) -> dict[str, Any]:
         "smallest": round(min(ratios), 3),
         "largest": round(max(ratios), 3),
         "seed_rounds_per_second": [[turn["seed_rounds_per_second"] for turn in pair] for pair in turns],
+        "compile_ratio": round(
+            statistics.median(this["compile_seconds"] / other["compile_seconds"] for other, this in turns), 3
+        ),
         "compile_seconds": [[turn["compile_seconds"] for turn in pair] for pair in turns],
         "processor": turns[0][1]["processor"],
         "jax": turns[0][1]["jax"],
@@ -98,6 +101,7 @@ def describe(case: dict[str, Any]) -> str:
     return (
         f"{case['preset']:20} {case['algo']:8} {case['seeds']} seeds: {case['ratio']:.3f} times the other version's "
         f"seed-rounds per second ({case['smallest']:.3f} to {case['largest']:.3f}), "
+        f"{case['compile_ratio']:.3f} times its compile time, "
         f"{'the same program' if case['same_program'] else 'a different program'}"
     )
 

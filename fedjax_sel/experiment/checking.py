@@ -1,5 +1,6 @@
 """Checks of an experiment's parts before data are read, and its optimizers by name."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
-from fedjax_sel.strategies import checks
+from fedjax_sel.strategies import checks, disclosure
 from fedjax_sel.strategies.checks import BrokenContractError
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
@@ -202,6 +203,14 @@ def server_validation(config: Config, strategy: Strategy) -> float:
     if config.data.server_validation is not None:
         return config.data.server_validation
     return SERVER_SHARE if strategy.needs_validation else 0.0
+
+
+@functools.cache
+def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...]) -> str:
+    """Return the class of what the server sees of single clients; empty for a plug-in, which no report loads."""
+    if algo not in strategies.TABLE:
+        return ""
+    return disclosure.CLASSES[disclosure.disclosed(strategies.make(algo, **dict(parameters))).level]
 
 
 def _law(experiment: Experiment) -> Law | None:

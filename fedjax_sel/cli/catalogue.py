@@ -16,7 +16,7 @@ from fedjax_sel.core.plugins import Parameter, Registry, Within
 from fedjax_sel.data import schemes
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies import disclosure, facts
+from fedjax_sel.strategies import facts, privacy
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 from fedjax_sel.training import optimizers
@@ -169,7 +169,7 @@ def strategy(name: str) -> Item:
     facts = {"paper": strategies.TABLE[name].paper} if name in strategies.TABLE else {}
     if all(parameter.default is not inspect.Parameter.empty for parameter in parameters.values()):
         made = strategies.make(name)
-        seen = disclosure.disclosed(made)
+        seen = privacy.disclosed(made)
         secure = "works" if seen.with_secure_aggregation else "does not work"
         facts |= {"buys": buys(made), "sends": costs(made), "shows": f"{seen}; {secure} with secure aggregation"}
     return Item(

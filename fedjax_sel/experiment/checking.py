@@ -19,7 +19,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
-from fedjax_sel.strategies import checks, disclosure
+from fedjax_sel.strategies import checks, privacy
 from fedjax_sel.strategies.checks import BrokenContractError
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
@@ -210,7 +210,7 @@ def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...]) -> str:
     """Return the class of what the server sees of single clients; empty for a plug-in, which no report loads."""
     if algo not in strategies.TABLE:
         return ""
-    return disclosure.CLASSES[disclosure.disclosed(strategies.make(algo, **dict(parameters))).level]
+    return privacy.CLASSES[privacy.disclosed(strategies.make(algo, **dict(parameters))).level]
 
 
 def _law(experiment: Experiment) -> Law | None:
@@ -254,6 +254,8 @@ def check(experiment: Experiment) -> Checked:
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     checks.requests(strategy, config.data.holdout > 0, config.data.server_validation != 0)
+    if chosen.privacy is not None:
+        privacy.check(strategy, chosen.privacy_unit)
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")

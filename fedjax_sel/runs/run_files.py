@@ -42,8 +42,9 @@ class Result:
             worst tenth of clients. `gini_accuracy` and `jain_accuracy` are the Gini and Jain indices of the clients'
             training accuracies. These three leave out the `undefined_clients`, whose accuracy (or other measure) is NaN
             or infinite. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
-            15), NaN without reports. The task's other test measures follow. With `--timing`, the last column is
-            `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
+            15), NaN without reports. The task's other test measures follow. With `--timing`, there is a column
+            `seconds`, the simulated duration of the round. With `--privacy`, `largest_epsilon` and `mean_epsilon` are
+            over all clients, at the end of the round. Each column is also an attribute, e.g.
             `result.test_accuracy`.
         cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
             random has more than K slots.
@@ -240,6 +241,8 @@ class Result:
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
         if self.has_clock:
             rows.append(("simulated seconds", self.seconds_spent[:, -1]))
+        for column in (name for name in tasks.EPSILONS if name in self.measured):
+            rows.append((column.replace("_", " "), self.measured[column][:, -1]))
         return rows
 
 

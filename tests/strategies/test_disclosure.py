@@ -3,8 +3,8 @@
 import pytest
 
 from fedjax_sel import strategies
-from fedjax_sel.strategies import Request, Selection, Strategy, always, disclosure
-from fedjax_sel.strategies.disclosure import MODELS, NOTHING, NUMBERS, STATISTICS, disclosed
+from fedjax_sel.strategies import Request, Selection, Strategy, always, privacy
+from fedjax_sel.strategies.privacy import MODELS, NOTHING, NUMBERS, STATISTICS, disclosed
 
 EXCLUDE_SECURE_AGGREGATION = {"clustered", "delta", "divfl", "gpfl", "greedyfed", "hics_fl", "kvib", "osmd"}
 SEE_NOTHING = {"random", "cyclic", "e3cs", "full"}
@@ -38,4 +38,4 @@ def test_requests_count_although_nothing_reads_them():
     seen = disclosed(made(requests=requests))
     assert seen.values == {"label histogram": STATISTICS, "loss": NUMBERS} and seen.level == STATISTICS
     assert str(seen) == "individual numbers (loss); individual statistics of data (label histogram)"
-    assert str(disclosed(made())) == disclosure.CLASSES[NOTHING]
+    assert str(disclosed(made())) == privacy.CLASSES[NOTHING]

@@ -14,8 +14,8 @@ import strategy_results
 from fedjax_sel import strategies
 from fedjax_sel.cli import catalogue
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import disclosure
 from fedjax_sel.strategies import facts as kinds
+from fedjax_sel.strategies import privacy
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
 
@@ -43,7 +43,7 @@ def disclosures(root: Path) -> str:
     """Return the table of what the server sees of single clients under each strategy."""
     lines = ["| strategy | the server sees | works with secure aggregation |", "|---|---|---|"]
     for name in strategies.TABLE:
-        seen = disclosure.disclosed(strategies.make(name))
+        seen = privacy.disclosed(strategies.make(name))
         lines.append(f"| [`{name}`](strategies/{name}.md) | {seen} | {_yes(seen.with_secure_aggregation)} |")
     return "\n".join(lines)
 
@@ -64,7 +64,7 @@ def glance(root: Path, name: str) -> str:
     """Return a strategy's fact box and picture: queried clients, cost, measured leads, and what it selects."""
     strategy = strategies.make(name)
     asks = "; ".join(f"{_whom(request)} for `{request.kind}`" for request in strategy.requests)
-    seen = disclosure.disclosed(strategy)
+    seen = privacy.disclosed(strategy)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
     rows |= {"the server sees": str(seen), "works with secure aggregation": _yes(seen.with_secure_aggregation)}
     rows |= strategy_results.in_short(root, name)

@@ -170,8 +170,12 @@ def strategy(name: str) -> Item:
     if all(parameter.default is not inspect.Parameter.empty for parameter in parameters.values()):
         made = strategies.make(name)
         seen = privacy.disclosed(made)
-        secure = "works" if seen.with_secure_aggregation else "does not work"
-        facts |= {"buys": buys(made), "sends": costs(made), "shows": f"{seen}; {secure} with secure aggregation"}
+        secure = "works" if privacy.level(seen) < privacy.MODELS else "does not work"
+        facts |= {
+            "buys": buys(made),
+            "sends": costs(made),
+            "shows": f"{privacy.in_words(seen)}; {secure} with secure aggregation",
+        }
     return Item(
         _first_sentence(page) or _first_sentence(inspect.getdoc(factory) or ""),
         facts, _values(parameters, factory), page,

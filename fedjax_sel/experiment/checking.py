@@ -210,7 +210,7 @@ def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...]) -> str:
     """Return the class of what the server sees of single clients; empty for a plug-in, which no report loads."""
     if algo not in strategies.TABLE:
         return ""
-    return privacy.CLASSES[privacy.disclosed(strategies.make(algo, **dict(parameters))).level]
+    return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo, **dict(parameters))))]
 
 
 def _law(experiment: Experiment) -> Law | None:

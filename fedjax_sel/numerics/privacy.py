@@ -22,7 +22,6 @@ def clipped(vectors: jax.Array, bound: float, order: int = 2) -> jax.Array:
     """Scale vectors [..., P] down to a norm of at most `bound`, L1 or L2 by `order`; entries not finite become 0."""
     vectors = jnp.where(jnp.isfinite(vectors), vectors, 0.0)
     norms = jnp.linalg.norm(vectors, ord=order, axis=-1, keepdims=True)
-    # Norms whose squares overflow are infinite; such vectors become 0.
     return vectors * jnp.where(norms > bound, bound / norms, 1.0)
 
 

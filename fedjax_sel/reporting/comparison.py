@@ -88,7 +88,8 @@ class Row(NamedTuple):
     jain_of_clients: Spread | None = None
     client_tests: Mapping[str, Spread] = MappingProxyType({})  # final values on the clients' own test data, by name
     server_sees: str = ""  # class of disclosure of the strategy; empty for plug-ins
-    largest_epsilon: Spread | None = None  # of any client at the end; None if no answer has noise
+    largest_epsilon: Spread | None = None  # of any client at the end; None without --privacy
+    privacy_unit: str = "example"
 
     @property
     def conditions(self) -> str:
@@ -240,8 +241,7 @@ final model's measure on each client's training data. Participation gap: largest
 which a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
 compilation time. Runs of one chunk have neither. The server sees: the most that it learns about single clients in
-order to select. Largest epsilon: what --privacy guarantees to each client or example for these answers, by the
---privacy-unit; the training itself is not private."""
+order to select. Largest epsilon: what --privacy guarantees for these answers; the training itself is not private."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals of each difference alone.
 Joint p-values are from a two-sided test that flips the signs of a seed's differences in the whole table at once. Leads
 in seeds: the number of seeds in which the first strategy is better. Better or worse: the joint p-value is at most 0.05
@@ -311,7 +311,8 @@ def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
         seconds_to_target=until_target(result.seconds) if result.has_clock else None,
         seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
         client_tests={name: spread(one) for name, one in result.final_client_tests().items()},
-        largest_epsilon=spread(result.largest_epsilon[:, -1]) if "largest_epsilon" in result.measured else None,
+        largest_epsilon=None if (spent := result.epsilon_spent) is None else spread(spent[0]),
+        privacy_unit=result.config.selection.privacy_unit,
         server_sees=server_sees(result.config.selection.algo, result.config.selection.algo_args),
         **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
         **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),
@@ -464,7 +465,7 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         "MB down": "megabytes_down",
         "MB up": "megabytes_up",
         "the server sees": "server_sees",
-        "largest epsilon": "largest_epsilon",
+        f"largest epsilon (hides one {rows[0].privacy_unit})": "largest_epsilon",
         "simulated seconds": "seconds",
         **{f"test {rows[0].measure} after {short(budget)} s": "at_equal_seconds" for budget in budgets},
         "mean GEMD": "gemd",

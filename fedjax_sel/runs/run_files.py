@@ -140,6 +140,14 @@ class Result:
         share = f"{100 * target:.4g}%" if self.measure_in_words == "accuracy" else f"{target:.4g}"
         return f"{share} test {self.measure_in_words}"
 
+    @property
+    def epsilon_spent(self) -> tuple[np.ndarray, ...] | None:
+        """Largest and mean epsilon over the clients at the end, [seeds]; None without --privacy."""
+        if self.config.selection.privacy is None:
+            return None
+        none = np.zeros((len(self.seeds), 1), np.float32)
+        return tuple(self.measured.get(column, none)[:, -1] for column in tasks.EPSILONS)
+
     def rounds_to_target(self, target: float) -> np.ndarray:
         """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN if none does."""
         return metrics.rounds_to_target(self.measured[self.test_measure], target, self.higher_is_better)
@@ -241,8 +249,8 @@ class Result:
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
         if self.has_clock:
             rows.append(("simulated seconds", self.seconds_spent[:, -1]))
-        for column in (name for name in tasks.EPSILONS if name in self.measured):
-            rows.append((column.replace("_", " "), self.measured[column][:, -1]))
+        for column, spent in zip(tasks.EPSILONS, self.epsilon_spent or ()):
+            rows.append((f"{column.replace('_', ' ')} (hides one {self.config.selection.privacy_unit})", spent))
         return rows
 
 

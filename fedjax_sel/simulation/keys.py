@@ -26,14 +26,11 @@ class Streams(NamedTuple):
     facts: Any  # probe cohorts, and the examples on which a loss is measured
     availability: Any
     reports: Any  # lost reports
-    privacy: Any = None  # noise of answers; None without any
+    privacy: Any = None  # noise of answers; None unless the run is `private`
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None], private: bool = False) -> Streams:
-    """Return root seeds, uint32 [S] for each purpose; `fixed` maps a purpose to a seed shared by all replicates.
-
-    Only a `private` run has the purpose `privacy`.
-    """
+    """Return root seeds, uint32 [S] for each purpose; `fixed` maps a purpose to a seed shared by all replicates."""
 
     def roots_of(purpose: str) -> np.ndarray:
         shared = fixed.get(purpose)

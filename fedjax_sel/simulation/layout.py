@@ -17,7 +17,6 @@ from fedjax_sel.simulation import availability, clock, evaluation, keys
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT, fact_counts
 from fedjax_sel.simulation.state import Plan
 from fedjax_sel.strategies import privacy
-from fedjax_sel.strategies.privacy import Noise
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -66,16 +65,6 @@ def num_places(problem: Problem) -> int:
     return problem.strategy.num_places(problem.config.num_training_clients, problem.config.cohort_size)
 
 
-def _noise(problem: Problem) -> Noise | None:
-    """Return the noise of what clients send for selection; None without --privacy, or if no answer needs any."""
-    selection = problem.config.selection
-    if selection.privacy is None:
-        return None
-    counts = fact_counts(problem.model, problem.dataset.num_classes)
-    settings = parsing.privacy(selection.privacy)
-    return privacy.planned(settings, selection.privacy_unit, problem.strategy, problem.config.run.rounds, counts)
-
-
 def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
     config = problem.config
     training = config.training
@@ -96,7 +85,9 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     num_reports = config.selection.num_selected if problem.strategy.max_selected is None else places
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = problem.optimizers
-    noise, bounds = _noise(problem), client.Bounds()
+    selection, counts = config.selection, fact_counts(problem.model, problem.dataset.num_classes)
+    noise = privacy.planned(selection.privacy, selection.privacy_unit, problem.strategy, config.run.rounds, counts)
+    bounds = client.Bounds()
     if noise is not None:
         of_example = noise.settings.gradient if noise.unit == "example" else None
         bounds = client.Bounds(noise.settings.loss, noise.settings.profile, of_example)

@@ -53,8 +53,7 @@ def perturb(
 ) -> Any:
     """Return answers, leaves [S, M, ...], within their bounds and with the noise of their clients and round.
 
-    `place` is the position of the request; with the client, the round, and whether this is before the first round, it
-    determines the noise.
+    The noise depends on the request's position `place`, the client, the round, and whether this is before the first.
     """
     noise, round = context.plan.noise, keys.START if at_start else context.round
     assert noise is not None

@@ -158,7 +158,6 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         jax.vmap(plan.kept_at_first)(params),
     )
     noisy = plan.noise is not None
-    count, timed = len(plan.strategy.requests), plan.clock is not None
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
@@ -167,7 +166,9 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=ledger.empty_bill(num_replicates, num_clients, count, timed, noisy),
+        start=ledger.empty_bill(
+            num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None, noisy
+        ),
         answered=jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None,
     )
     return jax.tree.map(_strongly_typed, carry), streams

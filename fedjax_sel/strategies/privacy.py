@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import Privacy
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import privacy
@@ -26,7 +27,6 @@ CLASSES = ("nothing", "individual numbers", "individual statistics of data", "in
 
 _OF_SYMBOL = {"": NUMBERS, "C": STATISTICS, "Q": STATISTICS, "P": MODELS}
 _OF_OUTCOME = {"updates": "updates of the cohort", "losses_before": "losses", "losses_after": "losses", "seconds": ""}
-_TRACED_SIZE = (200, 10, 1000)  # clients, cohort and rounds of the traced run
 
 
 def individual_answers(strategy: Strategy) -> dict[int, Request]:
@@ -35,7 +35,7 @@ def individual_answers(strategy: Strategy) -> dict[int, Request]:
     Fields of the outcome that `update` reads follow the strategy's own requests, as requests to the cohort. Losses of
     subsets of the cohort need the updates, because the server averages models of its choice.
     """
-    hook, shapes = checks.traced(strategy, *_TRACED_SIZE, everyone_available=True, has_clock=True)["update"]
+    hook, shapes = checks.traced(strategy, 200, 10, 1000, everyone_available=True, has_clock=True)["update"]
     reads = protocol.fields_read(hook, *shapes)[-1]
     fields = [name for name in _OF_OUTCOME if any(jax.tree.leaves(getattr(reads, name)))]
     if "updates" not in fields and protocol.requested_subset_loss(strategy) is not None:
@@ -44,38 +44,28 @@ def individual_answers(strategy: Strategy) -> dict[int, Request]:
     return {place: one for place, one in enumerate(answers) if one.kind in _OF_OUTCOME or KINDS[one.kind].has_table}
 
 
-class Disclosure(NamedTuple):
-    """What the server sees of single clients."""
-
-    values: Mapping[str, int]  # display name of each value of single clients -> its class, an index into `CLASSES`
-
-    @property
-    def level(self) -> int:
-        """The largest class of a value."""
-        return max(self.values.values(), default=NOTHING)
-
-    @property
-    def with_secure_aggregation(self) -> bool:
-        """Whether the strategy works if the server learns only the sum of the cohort's updates."""
-        return self.level < MODELS
-
-    def __str__(self) -> str:
-        """Return the values by class, e.g. "individual numbers (loss)"; "nothing" without any."""
-        found: dict[int, list[str]] = {}
-        for words, level in self.values.items():
-            found.setdefault(level, []).append(words)
-        return "; ".join(f"{CLASSES[level]} ({', '.join(found[level])})" for level in sorted(found)) or CLASSES[NOTHING]
-
-
-def disclosed(strategy: Strategy) -> Disclosure:
-    """Return what the server sees of single clients under a strategy."""
+def disclosed(strategy: Strategy) -> dict[str, int]:
+    """Return display name -> class, an index into `CLASSES`, of what the server sees of single clients."""
     values = {}
     for request in individual_answers(strategy).values():
         if request.kind in KINDS:
             values[KINDS[request.kind].words] = _OF_SYMBOL[KINDS[request.kind].symbol]
         else:
             values[_OF_OUTCOME[request.kind]] = MODELS if request.kind == "updates" else NUMBERS
-    return Disclosure(values)
+    return values
+
+
+def level(values: Mapping[str, int]) -> int:
+    """Return the largest class of a disclosure; below `MODELS`, the strategy works with secure aggregation."""
+    return max(values.values(), default=NOTHING)
+
+
+def in_words(values: Mapping[str, int]) -> str:
+    """Return a disclosure by class, e.g. "individual numbers (loss)"; "nothing" without any."""
+    parts = []
+    for each in sorted(set(values.values())):
+        parts.append(f"{CLASSES[each]} ({', '.join(words for words, its in values.items() if its == each)})")
+    return "; ".join(parts) or CLASSES[NOTHING]
 
 
 Unit = Literal["example", "client"]
@@ -161,12 +151,15 @@ def check(strategy: Strategy, unit: Unit) -> None:
             )
 
 
-def planned(settings: Privacy, unit: Unit, strategy: Strategy, num_rounds: int, counts: Counts) -> Noise | None:
+def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, counts: Counts) -> Noise | None:
     """Return the noise that keeps each client within its budget over the whole run; None if no answer needs any.
 
-    A client answers at most as often as scheduled; candidates and cohorts are random, and count in every round.
+    `text` is the value of --privacy. A client answers at most as often as scheduled; candidates and cohorts are random,
+    and count in every round.
     """
-    requests, rounds = perturbed(strategy).values(), jnp.arange(num_rounds)
+    if text is None:
+        return None
+    settings, requests, rounds = parsing.privacy(text), perturbed(strategy).values(), jnp.arange(num_rounds)
     scheduled = sum(one.when.before_first_round + int(jnp.sum(one.when.due(rounds))) for one in requests)
     if not scheduled:
         return None

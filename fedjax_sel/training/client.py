@@ -115,9 +115,6 @@ class Bounds(NamedTuple):
     gradient: float | None = None  # L2 norm
 
 
-GRADIENTS_AT_ONCE = 8  # gradients of single examples that are held together
-
-
 class Trainer(NamedTuple):
     """Static configuration of local training, the same for all clients."""
 
@@ -351,7 +348,7 @@ def gradient(trainer: Trainer, federation: Federation, weights: Weights, segment
         return restored(privacy.clipped(numbers, bound))
 
     def clipped_total(*examples):
-        gradients = lax.map(clipped, examples, batch_size=GRADIENTS_AT_ONCE)
+        gradients = lax.map(clipped, examples, batch_size=8)  # held together in memory
         return jax.tree.map(lambda leaf: leaf.sum(axis=0), gradients)
 
     return mean_over(trainer, federation, segment, clipped_total)

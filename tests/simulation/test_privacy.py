@@ -149,8 +149,7 @@ def test_the_law_with_less_noise_is_chosen():
     counts = Counts(39, 4, 50)
 
     def law(kind, when, delta=1e-5):
-        settings = parsing.Privacy(1.0, delta)
-        noise = privacy.planned(settings, "example", made(Request(kind, ALL, when)), 100, counts)
+        noise = privacy.planned(f"epsilon=1,delta={delta}", "example", made(Request(kind, ALL, when)), 100, counts)
         assert noise is not None
         return noise.law
 

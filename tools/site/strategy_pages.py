@@ -44,8 +44,12 @@ def disclosures(root: Path) -> str:
     lines = ["| strategy | the server sees | works with secure aggregation |", "|---|---|---|"]
     for name in strategies.TABLE:
         seen = privacy.disclosed(strategies.make(name))
-        lines.append(f"| [`{name}`](strategies/{name}.md) | {seen} | {_yes(seen.with_secure_aggregation)} |")
+        lines.append(f"| [`{name}`](strategies/{name}.md) | {privacy.in_words(seen)} | {_works(seen)} |")
     return "\n".join(lines)
+
+
+def _works(seen: dict[str, int]) -> str:
+    return _yes(privacy.level(seen) < privacy.MODELS)
 
 
 def facts(root: Path) -> str:
@@ -66,7 +70,7 @@ def glance(root: Path, name: str) -> str:
     asks = "; ".join(f"{_whom(request)} for `{request.kind}`" for request in strategy.requests)
     seen = privacy.disclosed(strategy)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
-    rows |= {"the server sees": str(seen), "works with secure aggregation": _yes(seen.with_secure_aggregation)}
+    rows |= {"the server sees": privacy.in_words(seen), "works with secure aggregation": _works(seen)}
     rows |= strategy_results.in_short(root, name)
     picture = "![Labels in each round's cohort, and how often each client was selected]"
     box = ["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())]

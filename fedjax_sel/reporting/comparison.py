@@ -587,9 +587,8 @@ def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | N
             difference = f"{pair.found.difference:+.3f}"
             interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
             leads = f"{pair.found.leads} of {pair.found.seeds}"
-    seen = row.server_sees
     return VerdictLine(
-        row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio, seen
+        row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio, row.server_sees
     )
 
 

@@ -23,6 +23,7 @@ from fedjax_sel.simulation import (
     evaluation,
     keys,
     ledger,
+    noise,
     queries,
     state,
 )
@@ -75,6 +76,7 @@ def one_round(
     carry = carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
+        answered=noise.answered(context, selection_state.bill),
     )  # fmt: skip
     # A client whose update is not finite keeps its previous row.
     kept = cohort.selection.mask & trained.finite
@@ -129,7 +131,8 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
         return queries.measure(context, info, bill, who, None if ids is None else clip_ids(ids, num_clients))
 
-    bill = ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
+    count, timed, noisy = len(plan.strategy.requests), plan.clock is not None, plan.noise is not None
+    bill = ledger.empty_bill(num_replicates, num_clients, count, timed, noisy)
     env = state.env_of(plan, context.federation, context.carry.params.trained)
     known = SelectionState(context.carry.strategy, Now(env, context.carry.info, round, available), bill)
     keys_of_hooks = protocol.Keys(of_candidates, of_select)
@@ -265,6 +268,7 @@ def learn(
 
     The bill counts the losses in the outcome that were not finite and were replaced.
     """
+    cohort, selection_state, trained = noise.perturb_reports(context, cohort, selection_state, trained)
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(availability.replace_nonfinite)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(availability.replace_nonfinite)(trained.loss_after, reports.mask)
@@ -350,7 +354,8 @@ def record(
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
             seconds=clock.round_seconds(plan, cohort, bill, start),
         )
-        | own_tests,
+        | own_tests
+        | noise.columns(context, bill),
         nonfinite=reports.mask & ~finite,
         faults=find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared)),
         events=billing.round_events(context, cohort, finite, bill, start, reads.num_losses),

@@ -67,7 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     for grid in chosen.values():
         command = command_line.quoted_command("python -m studies tasks", arguments)
-        done = running.run(grid, flags.out, runs, scale, command, _say, algos, flags.data_dir, workers, others=GRIDS)
+        of_file = next(iter(grid.rows.values())).data.dataset.startswith("npz:")  # a path from the current folder
+        data_dir = None if of_file else flags.data_dir
+        done = running.run(grid, flags.out, runs, scale, command, _say, algos, data_dir, workers, others=GRIDS)
         if done.stopped:
             _say(
                 f"Interrupted: {done.rows} rows of {grid.name} are in {flags.out / grid.name}; the same command resumes"

@@ -166,12 +166,6 @@ function timePicture(place, setting, key, blocks) {
   const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD").replace(/^(gini|jain)/, capital) + unit;
   picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
-function servedPictures(place, setting) {
-  picture(place, `${capital(setting.words)} of the final model on each client's training data.`,
-    "Clients are sorted per seed, worst first; lines are means over seeds at each rank.",
-    overRanks(setting, "clients", "client rank, worst first", setting.words,
-      setting.words.includes("accuracy") ? { floor: 0, ceiling: 1 } : { floor: 0 }));
-}
 function selectionPictures(place, setting) {
   picture(place, "Selection counts.", "Clients are sorted by number of training rounds, in descending order.",
     overRanks(setting, "counts", "client rank, most selected first", "rounds with training", { floor: 0 }));

@@ -4,7 +4,6 @@ Three clients with n = 8, 16 and 24 examples; all figures below are for a model 
 latency l, downloads at d bytes/s, trains s seconds an example, and uploads at u bytes/s.
 """
 
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

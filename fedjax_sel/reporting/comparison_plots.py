@@ -16,6 +16,7 @@ from fedjax_sel.runs.run_files import Result
 
 PANELS_A_ROW = 3
 AXIS = 3.2  # height of a panel's axis, inches
+TITLE_CHARACTERS = 50  # line length of a panel's title
 
 
 class Panel(NamedTuple):
@@ -24,12 +25,6 @@ class Panel(NamedTuple):
     conditions: str
     rows: list[Row]
     results: list[Result]
-
-
-def headline(panel: Panel, width: float) -> str:
-    """Return the setting and the data source, wrapped to a width in inches."""
-    title = plots.title(panel.results[0].config, panel.results[0].data_source)
-    return "\n".join(map(parsing.label, [panel.conditions, *textwrap.wrap(title, round(10.5 * width))]))
 
 
 LOGARITHMIC_ABOVE = 5.0  # ratio of the totals of megabytes or seconds; a linear axis would hide the cheapest run
@@ -69,7 +64,9 @@ def draw_panels(panels: list[Panel], styles: dict[str, Style], over: str, path: 
             continue
         draw_measure(axis, panel, styles, over, logarithmic)
         if look.titles:
-            axis.set_title(headline(panel, 4.8), fontsize="small")
+            title = plots.title(panel.results[0].config, panel.results[0].data_source)
+            lines = map(parsing.label, [panel.conditions, *textwrap.wrap(title, TITLE_CHARACTERS)])
+            axis.set_title("\n".join(lines), fontsize="small")
         plots.label_ends(axis, AXIS)
     save(picture, path, look)
 

@@ -122,14 +122,14 @@ function overTime(setting, key, label, options) {
   };
 }
 
-function overRanks(setting, key, x, y, options) {
+function counts(setting) {
   return (canvas) => {
-    const known = shownRuns(setting).filter((run) => run[key]);
-    const own = { ...options, xShort: "client", together: known.length };
-    const found = known.map((run) => traces(run, run[key].rank, run[key], own));
-    const yaxis = { rangemode: options.ceiling === 1 ? "normal" : "tozero" };
+    const known = shownRuns(setting);
+    const own = { floor: 0, xShort: "client", together: known.length };
+    const found = known.map((run) => traces(run, run.counts.rank, run.counts, own));
     const labels = endLabels(found, canvas.clientHeight, false);
-    return found.length ? { data: together(found), layout: layout(x, y, { ...labels, uirevision: key, yaxis }) } : null;
+    const axes = { ...labels, uirevision: "counts", yaxis: { rangemode: "tozero" } };
+    return found.length ? { data: together(found), layout: layout("client rank, most selected first", "rounds with training", axes) } : null;
   };
 }
 
@@ -168,6 +168,6 @@ function timePicture(place, setting, key, blocks) {
 }
 function selectionPictures(place, setting) {
   picture(place, "Selection counts.", "Clients are sorted by number of training rounds, in descending order.",
-    overRanks(setting, "counts", "client rank, most selected first", "rounds with training", { floor: 0 }));
+    counts(setting));
   timePicture(place, setting, "clients_seen", 1);
 }

@@ -289,8 +289,8 @@ print(f"least squares on all patients together {error_together:.1f}, always the 
 # * **LEAF.** `dataset="leaf:FOLDER"` reads the output of LEAF's `preprocess.sh` for FEMNIST and Shakespeare. Each writer, or each
 #   role in a play, is a client of `partition="natural"`. A smaller `num_clients` draws clients at random from the ones with at
 #   least `min_client_size` examples. `model="char_lstm"` is LEAF's model for Shakespeare.
-# * **Hugging Face and PyTorch.** `load_dataset(...).with_format("numpy")["train"][:]` has arrays by column, and torchvision's data
-#   sets have `data` and `targets`; pass the arrays to `Dataset.from_arrays`.
+# * **Hugging Face and PyTorch.** `Dataset.from_huggingface(load_dataset(...), inputs="img", targets="label",
+#   client_column="writer")` and `Dataset.from_torch(train, test)`; neither package is a dependency.
 # * **By name**: `mnist`, `fashion_mnist` and `cifar10` are downloaded at first use. Folders prepared by tensorflow-datasets are
 #   read.
 # * **Partitions**: besides lists and `natural` there are `iid`, `shards`, `dirichlet` and more. A function of

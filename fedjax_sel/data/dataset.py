@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from fedjax_sel.data import examples
+from fedjax_sel.data import examples, packages
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.errors import UserError
 
@@ -277,6 +278,66 @@ class Dataset:
             client_ids=train_ids,
             test_clients=test_ids,
         )
+
+    @classmethod
+    def from_huggingface(
+        cls,
+        data: Any,
+        inputs: str | Iterable[str],
+        targets: str | Iterable[str],
+        client_column: str | None = None,
+        num_classes: int | None = None,
+        name: str = "huggingface",
+        channels_first: bool = False,
+    ) -> Dataset:
+        """Make a data set from one that Hugging Face's `datasets` has loaded; the package itself is not imported.
+
+        A transform that the user has set is applied once per example. `examples.pixels` converts pictures.
+
+        Args:
+            data: a ``DatasetDict`` with the splits ``train`` and ``test`` (or ``validation``), or a (train, test) pair
+                of ``Dataset`` objects.
+            inputs: name of a column, or names of several, which form a dict.
+            targets: name of a column, or names of several.
+            client_column: name of the column with the client of each training example.
+            num_classes: number of classes, as in `from_arrays`. Default: that of a ``ClassLabel`` column without a
+                transform.
+            name: name for reports, as in `from_arrays`.
+            channels_first: layout of the inputs, as in `from_torch`.
+
+        Raises:
+            UserError: a split or column is missing, or values have an unsupported dtype or shape.
+        """
+        train, test, found, client_ids = packages.read_huggingface(data, inputs, targets, client_column, channels_first)
+        num_classes = found if num_classes is None else num_classes
+        return cls.from_arrays(train=train, test=test, client_ids=client_ids, num_classes=num_classes, name=name)
+
+    @classmethod
+    def from_torch(
+        cls,
+        train: Any,
+        test: Any,
+        client_ids: Any = None,
+        num_classes: int | None = None,
+        channels_first: bool = False,
+        name: str = "torch",
+    ) -> Dataset:
+        """Make a data set from PyTorch's map-style data sets; PyTorch itself is not imported.
+
+        Args:
+            train: training set with a length and an (input, target) pair at each position.
+            test: test set of the same form.
+            client_ids: client of each training example, as in `from_arrays`.
+            num_classes: number of classes, as in `from_arrays`.
+            channels_first: True if inputs with three axes are [channels, H, W], as torchvision's ``ToTensor`` returns
+                them. They are transposed to [H, W, channels]; Pillow pictures already have that layout.
+            name: name for reports, as in `from_arrays`.
+
+        Raises:
+            UserError: an argument is no such data set, or values have an unsupported dtype or shape.
+        """
+        pairs = packages.read_torch(train, test, channels_first)
+        return cls.from_arrays(**pairs, client_ids=client_ids, num_classes=num_classes, name=name)
 
 
 def _client_numbers(train: Any, test: Any, num_train: int, num_test: int) -> tuple[Any, Any]:

@@ -47,11 +47,39 @@ def take(tree: Tree, rows: Any) -> Tree:
 
 
 _INT32 = np.iinfo(np.int32)
+_PICTURE_MODES = ("L", "LA", "RGB", "RGBA")
 
 
 def is_images(array: Any) -> bool:
     """Return whether inputs are images, uint8 [n, H, W, channels], which are normalized on the device."""
     return array.dtype == np.uint8 and array.ndim == 4
+
+
+def pixels(name: str, picture: Any, mode: str | None = None) -> np.ndarray:
+    """Return the displayed pixels of a Pillow picture, uint8 ``[H, W, channels]``.
+
+    By default ``L``, ``LA``, ``RGB`` and ``RGBA`` keep their mode, 1-bit pictures become ``L``, and palettes and other
+    color spaces (CMYK, YCbCr, LAB, HSV) ``RGB``. More than 8 bits per channel are rejected, since Pillow clips them.
+    """
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
+        raise UserError(
+            f"{name}: a picture of mode {picture.mode} has more than 8 bits a channel; scale the pictures to 8 bits, "
+            "or give them as arrays of floats"
+        )
+    if mode is None:
+        mode = picture.mode if picture.mode in _PICTURE_MODES else "L" if picture.mode == "1" else "RGB"
+    array = np.asarray(picture if picture.mode == mode else picture.convert(mode))
+    return array[..., None] if array.ndim == 2 else array
+
+
+def is_picture(value: Any) -> bool:
+    """Return whether a value has the interface of Pillow's pictures."""
+    return hasattr(value, "getbands")
+
+
+def holds_pictures(value: Any) -> bool:
+    """Return whether a value is a picture or a list with pictures."""
+    return is_picture(value) or (isinstance(value, list) and any(map(is_picture, value)))
 
 
 def inputs(part: str, tree: Tree) -> Tree:
@@ -62,7 +90,12 @@ def inputs(part: str, tree: Tree) -> Tree:
             return array[..., None] if array.ndim == 3 else array
         return _number(name, array)
 
-    return _convert(part, tree, convert)
+    def pixels_of(value: Any) -> Any:
+        if not (isinstance(value, list) and holds_pictures(value)):
+            return value
+        return [as_array(f"{part}: example {position}", row, True) for position, row in enumerate(value)]
+
+    return _convert(part, transform(pixels_of, tree), convert)
 
 
 def targets(part: str, tree: Tree) -> Tree:
@@ -163,6 +196,19 @@ def client_numbers(client_ids: Any, num_examples: int, what: str = "client_ids")
 def reason(problem: Exception) -> str:
     """Return the first sentence of a third-party exception, to quote in a message."""
     return parsing.first_line(problem).partition(". ")[0].rstrip(".") or type(problem).__name__
+
+
+def as_array(name: str, value: Any, is_input: bool) -> np.ndarray:
+    """Convert one example's tensor, picture or number to an array.
+
+    Pictures in targets, such as segmentation masks, keep their stored numbers, which are the classes.
+    """
+    try:
+        return pixels(name, value) if is_input and is_picture(value) else np.asarray(value)
+    except UserError:
+        raise
+    except Exception as problem:  # Pillow reads a picture's file only here
+        raise UserError(f"{name} cannot be read ({reason(problem)}); fix the data set") from problem
 
 
 def _convert(part: str, tree: Tree, convert: Any) -> Tree:

@@ -170,7 +170,7 @@ def _decode(folder: Path, builder: Any, split: str, size: int, keys: _Keys) -> t
                 feature = example.features.feature
                 encoded = feature[keys.image].bytes_list.value[0]
                 picture = Image.open(io.BytesIO(encoded))
-                pixels = _pixels(f"{folder}, {split!r} split", picture, mode)
+                pixels = examples.pixels(f"{folder}, {split!r} split", picture, mode)
                 if position == 0:
                     images = np.empty((size, *pixels.shape), np.uint8)
                     jpeg = encoded.startswith(_JPEG_MAGIC)
@@ -183,16 +183,6 @@ def _decode(folder: Path, builder: Any, split: str, size: int, keys: _Keys) -> t
     except Exception as problem:
         raise _damaged(folder, problem) from problem
     return images, labels, jpeg
-
-
-def _pixels(name: str, picture: Any, mode: str) -> np.ndarray:
-    """Return the displayed pixels of a Pillow picture, uint8 ``[H, W, channels]``."""
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;"):
-        raise UserError(
-            f"{name}: a picture of mode {picture.mode} has more than 8 bits a channel; use another data set"
-        )
-    array = np.asarray(picture if picture.mode == mode else picture.convert(mode))
-    return array[..., None] if array.ndim == 2 else array
 
 
 def _damaged(folder: Path, problem: Exception) -> UserError:

@@ -12,33 +12,26 @@ from PIL import Image
 
 from fedjax_sel.cli import data
 from tests.data import test_data_leaf as leaf
+from tests.data.test_data_packages import ClassLabel, HuggingFaceDataset, MapStyle
 
 PAGE = Path(__file__).parents[2] / "docs" / "your_own_data.md"
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text(), flags=re.DOTALL | re.MULTILINE)
 RNG = np.random.default_rng(0)
 
 
-class Splits(dict):
-    """CIFAR-100 in the interface of Hugging Face's DatasetDict, without most of its pictures."""
+def load_dataset(name):
+    """CIFAR-100 as Hugging Face has it, without most of its pictures."""
+    features = {"img": None, "fine_label": ClassLabel([str(label) for label in range(100)]), "coarse_label": None}
 
-    def with_format(self, name):
-        assert name == "numpy"
-        return self
+    def split(size):
+        pictures = list(RNG.integers(256, size=(size, 32, 32, 3), dtype=np.uint8))
+        return HuggingFaceDataset({"img": pictures, "fine_label": [1] * size, "coarse_label": [0] * size}, features)
 
-
-class Columns:
-    def __init__(self, size):
-        self.arrays = {"img": RNG.integers(256, size=(size, 32, 32, 3), dtype=np.uint8), "fine_label": np.arange(size)}
-
-    def __getitem__(self, rows):
-        return {name: array[rows] for name, array in self.arrays.items()}
+    return {"train": split(5), "test": split(3)}
 
 
 def fashion_mnist(root, train, download):
-    size = 20 if train else 10
-    images, labels = RNG.integers(256, size=(size, 28, 28), dtype=np.uint8), np.arange(size) % 10
-    data, targets = (types.SimpleNamespace(numpy=lambda array=array: array) for array in (images, labels))
-    return types.SimpleNamespace(data=data, targets=targets)
+    return MapStyle([(RNG.integers(256, size=(28, 28), dtype=np.uint8), i % 10) for i in range(20 if train else 10)])
 
 
 @pytest.mark.slow
@@ -46,7 +39,7 @@ def test_every_block_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for name in ("datasets", "torchvision", "torchvision.datasets"):
         monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
-    sys.modules["datasets"].load_dataset = lambda name: Splits(train=Columns(100), test=Columns(3))
+    sys.modules["datasets"].load_dataset = load_dataset
     sys.modules["torchvision.datasets"].FashionMNIST = fashion_mnist
     for part, size in (("train", 12), ("test", 2)):
         users = {f"f{number}": leaf.writer(size) for number in range(12)}

@@ -1,9 +1,13 @@
-"""Sweeps: strategies over a grid of settings, each strategy's best values."""
+"""Sweeps: strategies over a grid of settings, each strategy's best values, and a heat map."""
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from fedjax_sel.reporting import comparison
+import numpy as np
+
+from fedjax_sel.core import parsing
+from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Row
 
 Grid = Mapping[str, Mapping[str, str]]
@@ -65,3 +69,21 @@ def as_markdown(rows: Sequence[Row], grid: Grid) -> str:
 
 NOTE = """A best value is chosen on these seeds and this test set, which favors it. For a claim, run the chosen settings
 again with other seeds."""
+
+
+def draw(rows: Sequence[Row], folder: Path, look: plots.Look) -> None:
+    """Draw the heat map of strategies by settings; darker is better, gray is missing."""
+    algos, settings = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "setting"))
+    values = np.full((len(algos), len(settings)), np.nan)
+    picture = plots.figure(1.6 + 1.2 * len(settings), 1.3 + 0.5 * len(algos))
+    axis = picture.subplots()
+    for row in rows:
+        at = algos.index(row.algo), settings.index(row.setting)
+        values[at] = row.last_rounds.mean
+        axis.text(at[1], at[0], f"{values[at]:.3f}", ha="center", va="center")
+    axis.imshow(values if rows[0].higher_is_better else -values, cmap="Greens", aspect="auto", alpha=0.6)
+    axis.set_facecolor("lightgray")
+    axis.set_xticks(range(len(settings)), list(map(parsing.label, settings)), fontsize="small")
+    axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
+    axis.set_title(f"mean test {rows[0].measure} of the last rounds", fontsize="small")
+    plots.save(picture, folder / f"sweep{look.suffix}", look)

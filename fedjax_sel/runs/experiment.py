@@ -144,7 +144,7 @@ class Collector:
         lengths = ledger.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
         measure = problem.task.measure.name
         own_tests = (name for kind in ("client", "unseen") for name in tasks.client_columns(kind, measure))
-        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS)
+        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS, tasks.STALENESS)
         self._parts.append(
             Result(
                 config=problem.config,
@@ -318,7 +318,8 @@ class _Process:
                 self._writer.end(weights, result)
         stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
         result = dataclasses.replace(result, stopped_by=stopped_by)
-        if result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
+        synchronous = config.timing.concurrency is None  # others have rounds that only dispatch
+        if synchronous and result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
             self._reporter.say(
                 f"{idle} of {result.cohorts[..., 0].size} seed-rounds have no client and last 0 simulated seconds, so "
                 f"equal seconds are short: check --available and a deadline of {config.selection.algo} itself"

@@ -157,15 +157,14 @@ def profiled(context: RoundContext, ids: jax.Array) -> jax.Array:
     return jnp.take_along_axis(training_seconds(context.plan.trainer, context.timing, work), ids, axis=1)
 
 
-def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: OutcomeReads) -> Cohort:
-    """Return the cohort with each client's duration, without late reports, and with the training phase's duration.
+def durations_of(context: RoundContext, ids: jax.Array, bill: Bill, reads: OutcomeReads) -> jax.Array:
+    """Return the seconds from the model's dispatch to the report of each client, float32 [S, K].
 
     A client answers what the cohort is asked, trains, and evaluates the losses that the strategy `reads`. It does not
     repeat work of this round, whose queries are in `bill`.
     """
     timing, plan = context.timing, context.plan
-    if timing is None or plan.clock is None:
-        return cohort
+    assert timing is not None, "only with a clock"
     trainer, federation = plan.trainer, context.federation
     work = _work(context)
     whole = training_seconds(trainer, timing, work)
@@ -176,9 +175,16 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     losses = reads.num_losses
     on = ledger.examples_on(federation, plan.loss_on)
     reported = losses * (on * FORWARD * timing.seconds_per_example + BYTES_PER_FLOAT / timing.up)
-    ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
-    durations = jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
+    return jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
 
+
+def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: OutcomeReads) -> Cohort:
+    """Return the cohort with each client's duration, without late reports, and with the training phase's duration."""
+    plan, federation = context.plan, context.federation
+    if context.timing is None or plan.clock is None:
+        return cohort
+    ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
+    durations = durations_of(context, ids, bill, reads)
     if federation.deadline is None and plan.cohort_size <= plan.clock.num_reports:
         counted = arrives  # a constant mask, so that XLA removes the masking of updates
     else:

@@ -12,10 +12,11 @@ from fedjax_sel.core import parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment.checking import STALENESS
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
-from fedjax_sel.simulation.state import Plan
+from fedjax_sel.simulation.state import Asynchrony, Plan
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -109,6 +110,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         report_failure_rate=config.selection.report_failure_rate,
         cohort_size=config.cohort_size,
         num_places=places,
+        asynchrony=_asynchrony(problem),
         clock=None if problem.law is None else Clock(problem.law.jitter, num_reports, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
@@ -120,6 +122,14 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
     )
+
+
+def _asynchrony(problem: Problem) -> Asynchrony | None:
+    chosen = problem.config.timing
+    if chosen.concurrency is None:
+        return None
+    weight = STALENESS.make(chosen.staleness, **dict(chosen.staleness_args))
+    return Asynchrony(chosen.concurrency, weight.factor, chosen.max_staleness)
 
 
 def availability_table(experiment: Experiment, seed: int) -> np.ndarray:

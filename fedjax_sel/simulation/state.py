@@ -1,5 +1,6 @@
 """Shared types of the simulation: the static plan, the scan carry, the context and the results of a round."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -20,11 +21,20 @@ from fedjax_sel.training.client import OptimizerState, Trainer
 from fedjax_sel.training.optimizers import Memory
 
 
+<<<<<<< HEAD
 class Kept(NamedTuple):
     """State that a client keeps between rounds: a row of the client table, which has leaves [S, N, ...]."""
 
     optimizer: OptimizerState | None  # state of the client's own optimizer; None if it restarts each round
     own: Any  # the federated optimizer's client memory (`Memory.own`)
+=======
+class Asynchrony(NamedTuple):
+    """Static configuration of asynchronous rounds."""
+
+    concurrency: int  # C, clients that train at the same time
+    weight: Callable[[jax.Array], Any]  # staleness, int32 [S, K] -> factor of the aggregation weight; 1 at zero
+    max_staleness: int | None  # older reports are not aggregated; None: all are
+>>>>>>> 5e4a6d74 (Asynchronous rounds: --concurrency C, --staleness, --max-staleness (first working state))
 
 
 class Plan(NamedTuple):
@@ -43,6 +53,7 @@ class Plan(NamedTuple):
     cohort_size: int  # clients that the strategy selects: K, or more with over-selection
     num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
+    asynchrony: Asynchrony | None  # None: rounds are synchronous
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never
@@ -71,6 +82,7 @@ class Carry(NamedTuple):
     shared: Any  # the federated optimizer's server memory (`Memory.shared`)
     evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
     start: Bill  # cost of the facts measured before the first round, billed to the first round
+    flight: Any = None  # reports in flight (`asynchronous.Flight`); None in synchronous rounds
 
 
 class Records(NamedTuple):
@@ -118,6 +130,9 @@ class Cohort(NamedTuple):
     reports: Selection  # the same clients; its mask marks those whose report reaches the server
     durations: jax.Array | None = None  # seconds from the model's dispatch to the report, float32; None without a clock
     seconds: jax.Array | None = None  # duration of the training phase, float32 [S]; None without a clock
+    # Asynchronous rounds: `selection` and `reports` are of clients whose training ends in this round.
+    started: Selection | None = None  # clients whose training starts in this round; None: `selection`
+    staleness: jax.Array | None = None  # server steps since the model's dispatch, int32; None: zero
 
 
 class Trained(NamedTuple):

@@ -90,6 +90,10 @@ _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.tim
 _ASYNCHRONOUS = OnlyWith(
     "--concurrency", lambda config: config.timing.timing != "none" and config.timing.concurrency is not None
 )
+_TIMED_ABSENCE = OnlyWith(
+    "--timing and an --available other than 1",
+    lambda config: config.timing.timing != "none" and config.selection.available_share != 1,
+)
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
@@ -154,6 +158,7 @@ Deadline = Annotated[str | None, _LIMIT]
 Factor = Annotated[float, _range(lambda factor: 1 <= factor < _INF, "is below 1 or not finite")]
 Concurrency = Annotated[int | None, _range(lambda count: count >= 1, "is below 1")]
 Staleness = Annotated[int | None, _range(lambda steps: steps >= 0, "is negative; give 0 or more")]
+Seconds = Annotated[float | None, _POSITIVE]
 Target = Annotated[float | None, _range(lambda value: value > 0, "is not positive")]
 Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
 AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
@@ -390,6 +395,17 @@ class TimingConfig:
     )
     staleness_args: Pairs = _setting((), "parameters of --staleness, e.g. a=0.5", _ASYNCHRONOUS)
     max_staleness: Staleness = _setting(None, "largest staleness of an aggregated report", _ASYNCHRONOUS)
+    availability_seconds: Seconds = _setting(
+        None,
+        "simulated seconds of each column of a file of --available, or of each step of a mode or share; a client that "
+        "becomes unavailable while it trains loses its report (default: a column per round)",
+        _TIMED_ABSENCE,
+    )
+    max_seconds: Seconds = _setting(
+        None,
+        "simulated seconds after which a run ends, at the end of a --chunk; --rounds is then the upper bound",
+        _TIMED,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -447,8 +463,8 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "keep", "mesh", "on_nonfinite", "out",
-    "resume", "rounds", "seeds_at_once", "target_accuracy",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "keep", "max_seconds", "mesh",
+    "on_nonfinite", "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 
 
@@ -649,7 +665,7 @@ PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of ke
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
     "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "concurrency", "staleness",
-    "staleness_args", "max_staleness",
+    "staleness_args", "max_staleness", "availability_seconds",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 
@@ -707,10 +723,11 @@ def validate(config: Config) -> None:
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
     _check_concurrency(config)
     late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
+    late |= config.has_effect("availability_seconds") and values["availability_seconds"] is not None
     if values["aggregation"] == "unbiased" and late:
         raise UserError(
-            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
-            "or --over-select; remove these flags or choose another rule"
+            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline, "
+            "--over-select or --availability-seconds; remove these flags or choose another rule"
         )
     together, count = values["seeds_at_once"], len(values["seeds"])
     if together is not None and (together < 1 or count % together):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from fedjax_sel import devices, tasks
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import clock, queries, round, state
-from fedjax_sel.simulation.availability import available_clients
+from fedjax_sel.simulation.availability import available_clients, online_seconds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import distinct
 from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, Sums, Trained
@@ -72,17 +72,19 @@ def one_step(
     assert plan.asynchrony is not None and plan.clock is not None
     table, version = carry.flight
     num_clients, num_places = federation.starts.shape[1], plan.num_places
-    available = available_clients(plan, federation, streams, number)
+    available = available_clients(plan, federation, streams, number, carry.clock)
     timing = clock.speeds(plan, federation.timing, streams, number)
     # With C = K, no report is in flight at the start of a round.
     idle = available if plan.asynchrony.concurrency == num_places else _idle(table, available, num_clients)
-    context = RoundContext(plan, federation, carry, streams, number, idle, timing)
+    online = online_seconds(plan, federation, carry.clock)
+    context = RoundContext(plan, federation, carry, streams, number, idle, timing, online)
 
     # Dispatch. The answers of the cohort travel with its reports, so the fact tables do not have them yet.
     dispatched, known = round.select(context)
     reads = round.outcome_reads(context, dispatched, known)
     selection, arrives = dispatched.selection, dispatched.reports.mask
     durations = clock.durations_of(context, selection.ids, known.bill, reads)
+    arrives = clock.stay_online(context, selection.ids, known.bill, durations, arrives)
     last = durations
     if federation.deadline is not None:  # the server then gives the client up
         arrives &= durations <= federation.deadline[:, None] * (1.0 + clock.ROUNDING)
@@ -139,10 +141,11 @@ def one_step(
         nonfinite=arrives & ~trained.finite,
         measured=records.measured | {tasks.STALENESS: mean_staleness.astype(jnp.float32)},
     )
+    version += (used.mask & ended.trained.finite).any(axis=1)
     carry = carry._replace(
         params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
-        evaluation=step.evaluation,
-        flight=Flight(table, version + (used.mask & ended.trained.finite).any(axis=1)),
+        evaluation=step.evaluation, flight=Flight(table, version),
+        clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
     )  # fmt: skip
     return carry._replace(clients=round.write_rows(carry.clients, selection, trained)), records
 

@@ -53,8 +53,9 @@ def one_round(
     """
     context = RoundContext(
         plan, federation, carry, streams, round,
-        available=available_clients(plan, federation, streams, round),
+        available=available_clients(plan, federation, streams, round, carry.clock),
         timing=clock.speeds(plan, federation.timing, streams, round),
+        online=availability.online_seconds(plan, federation, carry.clock),
     )  # fmt: skip
 
     # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
@@ -76,6 +77,7 @@ def one_round(
     carry = carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
+        clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
     )  # fmt: skip
     return carry._replace(clients=write_rows(carry.clients, cohort.selection, trained)), records
 
@@ -371,7 +373,7 @@ def record(
             train=(train.measures, train.loss),
             over_clients=(train.worst_decile, train.gini, train.jain, train.undefined),
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
-            seconds=clock.round_seconds(plan, cohort, bill, start),
+            seconds=clock.round_seconds(context, cohort, bill, start),
         )
         | own_tests,
         nonfinite=reports.mask & ~finite,

@@ -169,7 +169,8 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
     )
-    carry = carry._replace(flight=empty_flight(plan, carry))
+    seconds = None if plan.availability_seconds is None else jnp.zeros((num_replicates,))
+    carry = carry._replace(flight=empty_flight(plan, carry), clock=seconds)
     return jax.tree.map(_strongly_typed, carry), streams
 
 
@@ -183,7 +184,7 @@ def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tupl
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
         timing, first = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.START)), jnp.int32(0)
-        available = None if plan.all_at_start else available_clients(plan, federation, streams, first)
+        available = None if plan.all_at_start else available_clients(plan, federation, streams, first, carry.clock)
         context = RoundContext(plan, federation, carry, streams, first, available, timing)
         return queries.measure_at_start(context, carry.info, carry.start)
 

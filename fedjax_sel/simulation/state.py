@@ -21,20 +21,19 @@ from fedjax_sel.training.client import OptimizerState, Trainer
 from fedjax_sel.training.optimizers import Memory
 
 
-<<<<<<< HEAD
 class Kept(NamedTuple):
     """State that a client keeps between rounds: a row of the client table, which has leaves [S, N, ...]."""
 
     optimizer: OptimizerState | None  # state of the client's own optimizer; None if it restarts each round
     own: Any  # the federated optimizer's client memory (`Memory.own`)
-=======
+
+
 class Asynchrony(NamedTuple):
     """Static configuration of asynchronous rounds."""
 
     concurrency: int  # C, clients that train at the same time
     weight: Callable[[jax.Array], Any]  # staleness, int32 [S, K] -> factor of the aggregation weight; 1 at zero
     max_staleness: int | None  # older reports are not aggregated; None: all are
->>>>>>> 5e4a6d74 (Asynchronous rounds: --concurrency C, --staleness, --max-staleness (first working state))
 
 
 class Plan(NamedTuple):
@@ -54,6 +53,7 @@ class Plan(NamedTuple):
     num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
     asynchrony: Asynchrony | None  # None: rounds are synchronous
+    availability_seconds: float | None  # duration of a row of availability; None: a round
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never
@@ -83,6 +83,7 @@ class Carry(NamedTuple):
     evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
     start: Bill  # cost of the facts measured before the first round, billed to the first round
     flight: Any = None  # reports in flight (`asynchronous.Flight`); None in synchronous rounds
+    clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
 
 
 class Records(NamedTuple):
@@ -105,6 +106,9 @@ class RoundContext(NamedTuple):
     round: jax.Array  # t, int32 scalar
     available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
     timing: Timing | None = None  # the round's speed of each client, with jitter, leaves [S, N]; None without a clock
+    # Seconds from the start of the round until each client goes offline, [S, N]; None unless availability follows the
+    # clock.
+    online: jax.Array | None = None
 
 
 def env_of(plan: Plan, federation: Federation, params: Params) -> Env:

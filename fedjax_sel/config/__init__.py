@@ -616,6 +616,11 @@ class Config(_Flat):
         return math.ceil(round(self.selection.num_selected * factor, 6))
 
     @property
+    def row_seconds(self) -> float:
+        """Simulated seconds of a row of availability; 0: a row per round."""
+        return (self.has_effect("availability_seconds") and self.timing.availability_seconds) or 0.0
+
+    @property
     def num_training_clients(self) -> int:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
@@ -723,8 +728,7 @@ def validate(config: Config) -> None:
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
     _check_concurrency(config)
     late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
-    late |= config.has_effect("availability_seconds") and values["availability_seconds"] is not None
-    if values["aggregation"] == "unbiased" and late:
+    if values["aggregation"] == "unbiased" and (late or config.row_seconds):
         raise UserError(
             "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline, "
             "--over-select or --availability-seconds; remove these flags or choose another rule"

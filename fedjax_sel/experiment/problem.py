@@ -146,7 +146,7 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     else:
         table, source = load_availability(Path(config.selection.available)), config.selection.available
     (covered, clients), rounds, n = table.shape, config.run.rounds, config.num_training_clients
-    if config.has_effect("availability_seconds") and config.timing.availability_seconds is not None:
+    if config.row_seconds:
         rounds = covered  # it starts again after its last column
     if clients != n or covered < rounds:
         raise UserError(

@@ -57,7 +57,7 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
     mode, rows, share = problem.mode, run.rounds, config.selection.available_share
-    if plan.availability_seconds is not None:
+    if plan.availability_seconds:
         rows = ROWS_BY_THE_CLOCK
         mode = mode if share is None else Mode("share", lambda *_: lambda *_: share)
     if mode is not None:
@@ -117,7 +117,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         cohort_size=config.cohort_size,
         num_places=places,
         asynchrony=_asynchrony(problem),
-        availability_seconds=config.timing.availability_seconds if config.has_effect("availability_seconds") else None,
+        availability_seconds=config.row_seconds,
         clock=None if problem.law is None else Clock(problem.law.jitter, num_reports, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
@@ -144,7 +144,7 @@ def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     problem = pose(experiment.replace(seeds=[seed], seeds_at_once=None, mesh=None))
     host, plan, _ = lay_out(problem, 1)
     streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
-    seconds = None if plan.availability_seconds is None else plan.availability_seconds * rounds[:, None].astype("f4")
+    seconds = None if plan.availability_seconds == 0 else plan.availability_seconds * rounds[:, None].astype("f4")
     mask = jax.jit(jax.vmap(partial(availability.available_clients, plan), (None, None, 0, 0)))(
         host, streams, rounds, seconds
     )

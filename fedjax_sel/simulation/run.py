@@ -169,7 +169,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         evaluation=evaluate_for_strategy(plan, federation, params),
         start=ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
     )
-    seconds = None if plan.availability_seconds is None else jnp.zeros((num_replicates,))
+    seconds = None if plan.availability_seconds == 0 else jnp.zeros((num_replicates,))
     carry = carry._replace(flight=empty_flight(plan, carry), clock=seconds)
     return jax.tree.map(_strongly_typed, carry), streams
 

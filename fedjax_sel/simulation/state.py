@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
     asynchrony: Asynchrony | None  # None: rounds are synchronous
-    availability_seconds: float | None  # duration of a row of availability; None: a round
+    availability_seconds: float  # simulated duration of a row of availability; 0: a row per round
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never

@@ -128,7 +128,7 @@ def test_the_order_of_events_is_that_of_a_queue():
         {"timing_args": {"spread": 0.0}},
         DISTURBED | {"algo": "afl"},
         {"algo": "divfl", "optimizer": "fedyogi", "mesh": "seeds=1,clients=2", "cohort_batch": 1},
-        {"algo": "greedyfed", "momentum": 0.5, "momentum_buffer": "persistent", "host_client_state": True},
+        {"algo": "greedyfed", "momentum": 0.5, "momentum_buffer": "persistent"},
         DISTURBED | {"algo": "fedcor", "algo_args": {"warmup": 2, "interval": 2}},
         DISTURBED | {"algo": "pow_d", "available": "daily", "availability_seconds": 0.4},
         {"algo": "oort", "algo_args": {"system": "clock"}, "server_seconds": 0.5, "mesh": "seeds=2,clients=1"},

@@ -225,8 +225,8 @@ def _check_asynchronous(config: Config, strategy: Strategy, optimizer: Federated
     """Reject strategies and optimizers that need all reports of one round."""
     if strategy.max_selected is not None:
         raise UserError(
-            f"--concurrency: {strategy.name} selects cohorts of random size, but each step starts as many clients as "
-            "have reported; choose another --algo, or synchronous rounds"
+            f"--concurrency: {strategy.name} decides how many clients it selects, but an asynchronous round starts as "
+            "many as have reported; choose another --algo, or synchronous rounds"
         )
     plain = FederatedOptimizer("plain")
     reports = optimizer.report is plain.report and optimizer.combine is plain.combine

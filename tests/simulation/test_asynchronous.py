@@ -11,7 +11,7 @@ import fedjax_sel
 from fedjax_sel import devices, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import asynchronous, run
+from fedjax_sel.simulation import asynchronous, run, seed_groups
 from fedjax_sel.simulation.asynchronous import Reports
 from fedjax_sel.strategies.contract import ALL, SELECTED, Request, Selection, Strategy, always
 from fedjax_sel.training import server
@@ -170,7 +170,7 @@ def test_several_devices_and_seeds_choose_the_same_cohorts():
 def test_every_strategy_runs_or_says_why_not(algo, optimizer):
     settings = {**ASYNCHRONOUS, "rounds": 5, "concurrency": 8, "algo": algo, "optimizer": optimizer, "chunk": 5}
     if strategies.make(algo).max_selected is not None:
-        with pytest.raises(UserError, match=f"--concurrency: {algo} selects cohorts of random size"):
+        with pytest.raises(UserError, match=f"--concurrency: {algo} decides how many clients it selects"):
             result_of(**settings)
         return
     result = result_of(**settings)
@@ -264,6 +264,17 @@ def test_answers_of_a_cohort_arrive_with_its_report():
     assert arrived == 4 and ages[arrived - 1][1] == 10
 
 
+def test_the_table_of_reports_counts_as_memory():
+    needed = [
+        seed_groups.needed_bytes(pose(fedjax_sel.Config().replace(**SMALL, concurrency=concurrency)), 2)
+        for concurrency in (4, 20)
+    ]
+    model = pose(fedjax_sel.Config().replace(**SMALL)).model
+    assert needed[1] - needed[0] >= 2 * 3 * 16 * 4 * model.num_params  # three copies of 16 further updates, two seeds
+    with pytest.raises(UserError, match="a lower --concurrency"):
+        seed_groups.seeds_that_fit(pose(fedjax_sel.Config().replace(**SMALL, concurrency=4)), 1000)
+
+
 def test_weights_by_staleness():
     made = {name: server.STALENESS[name]().factor for name in ("constant", "polynomial", "hinge")}
     steps = jnp.array([0, 3, 4, 6])
@@ -282,7 +293,7 @@ def test_weights_by_staleness():
         ({"aggregation": "unbiased"}, "choose another rule"),
         ({"optimizer": "scaffold"}, "scaffold combines reports that start from the same model"),
         ({"optimizer": "fednova"}, "fednova combines reports"),
-        ({"algo": "ocs"}, "ocs selects cohorts of random size"),
+        ({"algo": "ocs"}, "ocs decides how many clients it selects"),
         ({"staleness_args": {"b": 1}}, "did you mean|has no|choose from"),
         ({"max_staleness": -1}, "is negative"),
     ],

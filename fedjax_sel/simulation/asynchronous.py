@@ -108,7 +108,7 @@ def one_step(
     )
     assert known.bill.time is not None
     table = dispatch(table, new, known.bill.time.elapsed)
-    more = selection.mask.all(axis=1) & (_idle(table, available, num_clients).sum(axis=1) >= num_places)
+    more = selection.mask.any(axis=1) & (_idle(table, available, num_clients).sum(axis=1) >= num_places)
     table, ended, wait = wait_for(table, num_places, more, plan.clock.server_seconds)
 
     # Aggregate and learn. A report that is too old is billed, and the strategy sees it.

@@ -16,7 +16,7 @@ from fedjax_sel.core.plugins import Parameter, Registry, Within
 from fedjax_sel.data import schemes
 from fedjax_sel.experiment.checking import LAWS, MODES, TASKS
 from fedjax_sel.papers import PRESETS
-from fedjax_sel.strategies import facts
+from fedjax_sel.strategies import facts, privacy
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request, Rule
 from fedjax_sel.training import optimizers
@@ -123,7 +123,8 @@ def sections() -> dict[str, Section]:
 
 _STRATEGIES = (
     "Symbols: N clients, K selected clients, d candidates, P model parameters, Q profile entries. Each round sends K "
-    "models down and K up under every strategy; 'sends' lists the additional traffic. A client that is queried and "
+    "models down and K up under every strategy; 'sends' lists the additional traffic. 'shows' lists what the server "
+    "sees of single clients (docs/privacy.md). A client that is queried and "
     "then selected in the same round downloads the model once. --algo mypackage.module:factory runs your own strategy "
     "(docs/add_a_strategy.md)."
 )
@@ -168,7 +169,13 @@ def strategy(name: str) -> Item:
     facts = {"paper": strategies.TABLE[name].paper} if name in strategies.TABLE else {}
     if all(parameter.default is not inspect.Parameter.empty for parameter in parameters.values()):
         made = strategies.make(name)
-        facts |= {"buys": buys(made), "sends": costs(made)}
+        seen = privacy.disclosed(made)
+        secure = "works" if privacy.level(seen) < privacy.MODELS else "does not work"
+        facts |= {
+            "buys": buys(made),
+            "sends": costs(made),
+            "shows": f"{privacy.in_words(seen)}; {secure} with secure aggregation",
+        }
     return Item(
         _first_sentence(page) or _first_sentence(inspect.getdoc(factory) or ""),
         facts, _values(parameters, factory), page,

@@ -94,6 +94,7 @@ _TIMED_ABSENCE = OnlyWith(
     "--timing and an --available other than 1",
     lambda config: config.timing.timing != "none" and config.selection.available_share != 1,
 )
+_PRIVATE = OnlyWith("--privacy", lambda config: config.selection.privacy is not None)
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
@@ -163,6 +164,7 @@ Target = Annotated[float | None, _range(lambda value: value > 0, "is not positiv
 Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
 AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
 Mesh = Annotated[str | None, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
+Budget = Annotated[str | None, _range(parsing.privacy, "")]  # so does `privacy`
 SaveInterval = Annotated[int | None, _range(lambda rounds: rounds >= 1, "is below 1; remove it to save by time only")]
 SaveSeconds = Annotated[float, _range(lambda seconds: seconds > 0, "is not a positive number")]
 Kept = Annotated[int, _range(lambda count: count >= 0, "is negative; give 0 to save no checkpoints")]
@@ -356,6 +358,14 @@ class SelectionConfig:
         _SOME_AWAY,
     )
     report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")
+    privacy: Budget = _setting(
+        None,
+        "differential privacy of what clients send for selection: epsilon=1,delta=1e-5 is each client's budget for the "
+        "whole run; further values: docs/privacy.md",
+    )
+    privacy_unit: Literal["example", "client"] = _setting(
+        "example", "what the guarantee of --privacy hides: one example of a client, or all of them", _PRIVATE
+    )
 
     @property
     def available_share(self) -> float | None:
@@ -650,9 +660,13 @@ class Config(_Flat):
             ]
         return flat
 
+    def free_to_change(self) -> set[str]:
+        """Return the fields that may change when a run is resumed; the noise of --privacy depends on the rounds."""
+        return NOT_OF_THE_TRAJECTORY - ({"rounds"} if self.selection.privacy is not None else set())
+
     def fingerprint(self) -> str:
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
-        values = {name: value for name, value in self.meant().items() if name not in NOT_OF_THE_TRAJECTORY}
+        values = {name: value for name, value in self.meant().items() if name not in self.free_to_change()}
         if self.timing.timing == "none":  # a configuration without a clock keeps the hash of earlier versions
             values = {name: value for name, value in values.items() if _CONCERN_OF[name] != "timing"}
         if self.selection.available not in MODES:  # so does one without a mode of availability
@@ -669,8 +683,8 @@ _CONCERN_OF = {field.name: concern for concern, kind in CONCERNS.items() for fie
 PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of key=value pairs
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
-    "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "concurrency", "staleness",
-    "staleness_args", "max_staleness", "availability_seconds",
+    "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "privacy", "privacy_unit",
+    "concurrency", "staleness", "staleness_args", "max_staleness", "availability_seconds",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 

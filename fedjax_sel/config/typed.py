@@ -56,6 +56,8 @@ class Settings(TypedDict, total=False):
     available_args: Mapping[str, Any] | Sequence[Any]
     start_queries: Literal["all", "available"]
     report_failure_rate: float
+    privacy: str | None
+    privacy_unit: Literal["example", "client"]
     timing_args: Mapping[str, Any] | Sequence[Any]
     deadline: str | None
     over_select: float

@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fedjax_sel.errors import UserError
 
@@ -194,6 +194,34 @@ def mesh_shape(text: str) -> tuple[int, int]:
     if not found or ",".join(map("=".join, found.items())) != text.replace(" ", ""):
         raise UserError(f"--mesh: {shown(text)} is not of the form seeds=2,clients=4, with whole numbers from 1")
     return int(found.get("seeds", 1)), int(found.get("clients", 1))
+
+
+class Privacy(NamedTuple):
+    """The settings of --privacy: a client's budget over the whole run, and the bounds of what it sends."""
+
+    epsilon: float
+    delta: float = 1e-5
+    answers: int | None = None  # most perturbed answers of a client; None: as many as the schedule allows
+    loss: float = 5.0  # of an example, nats
+    profile: float = 10.0  # L2 norm; see `strategies.privacy` for what each bound limits
+    gradient: float = 1.0  # L2 norm
+    update: float = 1.0  # L2 norm
+    label_histogram: float = 100.0  # examples, if the unit is the client
+
+
+def privacy(text: str) -> Privacy:
+    """Parse `epsilon=1,delta=1e-5`, with further fields of `Privacy`; raise UserError if it is invalid."""
+    found: dict[str, Any] = {}
+    for name, value in pairs("--privacy", as_list(text)):
+        one_of("--privacy", name, Privacy._fields)
+        found[name] = scalar(f"--privacy {name}", value, int if name == "answers" else float)
+        if name == "delta" and not 0 <= found[name] < 1:
+            raise UserError(f"--privacy: delta={found[name]:g} is outside 0 (included) to 1 (excluded)")
+        if name != "delta" and not 0 < found[name] < float("inf"):
+            raise UserError(f"--privacy: {name}={found[name]:g} is not a positive number")
+    if "epsilon" not in found:
+        raise UserError("--privacy: epsilon is missing; give epsilon=1,delta=1e-5")
+    return Privacy(**found)
 
 
 def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:

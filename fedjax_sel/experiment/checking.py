@@ -1,5 +1,6 @@
 """Checks of an experiment's parts before data are read, and its optimizers by name."""
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -18,7 +19,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
-from fedjax_sel.strategies import checks
+from fedjax_sel.strategies import checks, privacy
 from fedjax_sel.strategies.checks import BrokenContractError
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
@@ -206,6 +207,14 @@ def server_validation(config: Config, strategy: Strategy) -> float:
     return SERVER_SHARE if strategy.needs_validation else 0.0
 
 
+@functools.cache
+def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...]) -> str:
+    """Return the class of what the server sees of single clients; empty for a plug-in, which no report loads."""
+    if algo not in strategies.TABLE:
+        return ""
+    return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo, **dict(parameters))))]
+
+
 def _law(experiment: Experiment) -> Law | None:
     """Return the law of the clients' devices, or None without a clock."""
     settings = experiment.config.timing
@@ -264,6 +273,8 @@ def check(experiment: Experiment) -> Checked:
     optimizers = build_optimizers(config.training, experiment.optimizer)
     check_optimizer(optimizers.federated)
     checks.requests(strategy, config.data.holdout > 0, config.data.server_validation != 0)
+    if chosen.privacy is not None:
+        privacy.check(strategy, chosen.privacy_unit)
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")

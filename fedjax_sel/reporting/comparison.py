@@ -11,6 +11,7 @@ import numpy as np
 
 from fedjax_sel import metrics, statistics
 from fedjax_sel.core.parsing import cell
+from fedjax_sel.experiment.checking import server_sees
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import conditions
 from fedjax_sel.statistics import BETTER, WORSE, Comparison, least_pairs
@@ -86,6 +87,9 @@ class Row(NamedTuple):
     gini_of_clients: Spread | None = None
     jain_of_clients: Spread | None = None
     client_tests: Mapping[str, Spread] = MappingProxyType({})  # final values on the clients' own test data, by name
+    server_sees: str = ""  # class of disclosure of the strategy; empty for plug-ins
+    largest_epsilon: Spread | None = None  # of any client at the end; None without --privacy
+    privacy_unit: str = "example"
 
     @property
     def conditions(self) -> str:
@@ -236,7 +240,8 @@ index: 1 for equal values, 1 / N if one of N clients has all. Both are over the 
 final model's measure on each client's training data. Participation gap: largest minus smallest fraction of rounds in
 which a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
-compilation time. Runs of one chunk have neither."""
+compilation time. Runs of one chunk have neither. The server sees: the most that it learns about single clients in
+order to select. Largest epsilon: what --privacy guarantees for these answers; the training itself is not private."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals of each difference alone.
 Joint p-values are from a two-sided test that flips the signs of a seed's differences in the whole table at once. Leads
 in seeds: the number of seeds in which the first strategy is better. Better or worse: the joint p-value is at most 0.05
@@ -306,6 +311,9 @@ def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
         seconds_to_target=until_target(result.seconds) if result.has_clock else None,
         seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
         client_tests={name: spread(one) for name, one in result.final_client_tests().items()},
+        largest_epsilon=None if (spent := result.epsilon_spent) is None else spread(spent[0]),
+        privacy_unit=result.config.selection.privacy_unit,
+        server_sees=server_sees(result.config.selection.algo, result.config.selection.algo_args),
         **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
         **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),
     )
@@ -456,6 +464,8 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
         **_to_target_fields(rows),
         "MB down": "megabytes_down",
         "MB up": "megabytes_up",
+        "the server sees": "server_sees",
+        f"largest epsilon (hides one {rows[0].privacy_unit})": "largest_epsilon",
         "simulated seconds": "seconds",
         **{f"test {rows[0].measure} after {short(budget)} s": "at_equal_seconds" for budget in budgets},
         "mean GEMD": "gemd",
@@ -483,14 +493,14 @@ def columns(rows: Sequence[Row]) -> dict[str, list[str]]:
 
 _DIGITS_OF_CELLS = {
     **dict.fromkeys(("final", "last_rounds", "at_equal_seconds", "gemd"), 4),
-    **dict.fromkeys((*SELECTION_FAIRNESS, *_OVER_CLIENTS, "client_tests"), 3),
+    **dict.fromkeys((*SELECTION_FAIRNESS, *_OVER_CLIENTS, "client_tests", "largest_epsilon"), 3),
 }
 
 
-def _text(field: str, value: Spread | float | None) -> str:
+def _text(field: str, value: Spread | float | str | None) -> str:
     """Format a field of a row; amounts have one decimal, or two significant digits below 1, for small models."""
     if not isinstance(value, Spread):
-        return "" if value is None else short(value)
+        return "" if value is None else value if isinstance(value, str) else short(value)
     if value.reached < value.seeds:
         return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
     digits = _DIGITS_OF_CELLS.get(field, 1 - math.floor(math.log10(value.mean)) if 0 < value.mean < 1 else 1)
@@ -516,6 +526,7 @@ class VerdictLine(NamedTuple):
     verdict: str
     megabytes: str
     ratio: str  # megabytes relative to the baseline
+    server_sees: str
 
 
 class Verdict(NamedTuple):
@@ -576,7 +587,9 @@ def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | N
             difference = f"{pair.found.difference:+.3f}"
             interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
             leads = f"{pair.found.leads} of {pair.found.seeds}"
-    return VerdictLine(row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio)
+    return VerdictLine(
+        row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio, row.server_sees
+    )
 
 
 def _moved(row: Row) -> float:

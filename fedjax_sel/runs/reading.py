@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fedjax_sel import devices
-from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, PAIRS, Config, DataConfig, ModelConfig, PartitionConfig
+from fedjax_sel.config import PAIRS, Config, DataConfig, ModelConfig, PartitionConfig
 from fedjax_sel.core import files, jax_settings
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import federation as fed
@@ -153,7 +153,7 @@ def _difference(stored: Config, wanted: Config) -> str:
     changed = [
         f"{name} {text(name, old)} in the folder, {text(name, new)} given"
         for (name, old), new in pairs
-        if old != new and name not in NOT_OF_THE_TRAJECTORY
+        if old != new and name not in wanted.free_to_change()
     ]
     return "; ".join(changed[:3]) + (f"; and {len(changed) - 3} more" if len(changed) > 3 else "")
 

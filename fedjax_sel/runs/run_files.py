@@ -42,8 +42,9 @@ class Result:
             worst tenth of clients. `gini_accuracy` and `jain_accuracy` are the Gini and Jain indices of the clients'
             training accuracies. These three leave out the `undefined_clients`, whose accuracy (or other measure) is NaN
             or infinite. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
-            15), NaN without reports. The task's other test measures follow. With `--timing`, the last column is
-            `seconds`, the simulated duration of the round. Each column is also an attribute, e.g.
+            15), NaN without reports. The task's other test measures follow. With `--timing`, there is a column
+            `seconds`, the simulated duration of the round. With `--privacy`, `largest_epsilon` and `mean_epsilon` are
+            over all clients, at the end of the round. Each column is also an attribute, e.g.
             `result.test_accuracy`.
         cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
             random has more than K slots.
@@ -138,6 +139,14 @@ class Result:
             return ""
         share = f"{100 * target:.4g}%" if self.measure_in_words == "accuracy" else f"{target:.4g}"
         return f"{share} test {self.measure_in_words}"
+
+    @property
+    def epsilon_spent(self) -> tuple[np.ndarray, ...] | None:
+        """Largest and mean epsilon over the clients at the end, [seeds]; None without --privacy."""
+        if self.config.selection.privacy is None:
+            return None
+        none = np.zeros((len(self.seeds), 1), np.float32)
+        return tuple(self.measured.get(column, none)[:, -1] for column in tasks.EPSILONS)
 
     def rounds_to_target(self, target: float) -> np.ndarray:
         """Return the first round (from 1) whose test measure reaches a target, float [seeds]; NaN if none does."""
@@ -244,6 +253,8 @@ class Result:
         rows.append(("megabytes up", self.ledger.bytes_up.sum(axis=1) / 1e6))
         if self.has_clock:
             rows.append(("simulated seconds", self.seconds_spent[:, -1]))
+        for column, spent in zip(tasks.EPSILONS, self.epsilon_spent or ()):
+            rows.append((f"{column.replace('_', ' ')} (hides one {self.config.selection.privacy_unit})", spent))
         return rows
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from fedjax_sel import devices, tasks
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import clock, queries, round, state
+from fedjax_sel.simulation import clock, noise, queries, round, state
 from fedjax_sel.simulation.availability import available_clients, online_seconds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import distinct
@@ -144,7 +144,7 @@ def one_step(
     version += (used.mask & ended.trained.finite).any(axis=1)
     carry = carry._replace(
         params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
-        evaluation=step.evaluation, flight=Flight(table, version),
+        evaluation=step.evaluation, flight=Flight(table, version), answered=noise.answered(context, known.bill),
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
     )  # fmt: skip
     return carry._replace(clients=round.write_rows(carry.clients, selection, trained)), records

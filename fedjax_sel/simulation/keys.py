@@ -13,7 +13,7 @@ import numpy as np
 
 from fedjax_sel.core import jax_settings
 
-PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports")
+PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports", "privacy")
 """Purposes of random streams. A purpose's position is part of its stream: append, never reorder."""
 
 
@@ -26,26 +26,30 @@ class Streams(NamedTuple):
     facts: Any  # probe cohorts, and the examples on which a loss is measured
     availability: Any
     reports: Any  # lost reports
+    privacy: Any = None  # noise of answers; None unless the run is `private`
 
 
-def roots(seeds: Sequence[int], fixed: dict[str, int | None]) -> Streams:
+def roots(seeds: Sequence[int], fixed: dict[str, int | None], private: bool = False) -> Streams:
     """Return root seeds, uint32 [S] for each purpose; `fixed` maps a purpose to a seed shared by all replicates."""
 
     def roots_of(purpose: str) -> np.ndarray:
         shared = fixed.get(purpose)
         return np.array([seed if shared is None else shared for seed in seeds], np.uint32)
 
-    return Streams(*map(roots_of, Streams._fields))
+    found = Streams(*map(roots_of, Streams._fields))
+    return found if private else found._replace(privacy=None)
 
 
 def streams(root_seeds: Streams) -> Streams:
     """Return typed keys, [S] for each purpose."""
 
-    def keys_of(purpose: str) -> jax.Array:
-        position, seeds = PURPOSES.index(purpose), jnp.asarray(getattr(root_seeds, purpose))
-        return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), position))(seeds)
+    def keys_of(purpose: str, seeds: Any) -> jax.Array | None:
+        position = PURPOSES.index(purpose)
+        if seeds is None:
+            return None
+        return jax.vmap(lambda seed: jax.random.fold_in(jax_settings.key(seed), position))(jnp.asarray(seeds))
 
-    return Streams(*map(keys_of, Streams._fields))
+    return Streams(*map(keys_of, Streams._fields, root_seeds))
 
 
 def round_key(stream: jax.Array, round: jax.Array) -> jax.Array:

@@ -16,8 +16,9 @@ from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.checking import STALENESS
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
-from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
+from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT, fact_counts
 from fedjax_sel.simulation.state import Asynchrony, Plan
+from fedjax_sel.strategies import privacy
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
 
@@ -91,6 +92,12 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     num_reports = config.selection.num_selected if problem.strategy.max_selected is None else places
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = problem.optimizers
+    selection, counts = config.selection, fact_counts(problem.model, problem.dataset.num_classes)
+    noise = privacy.planned(selection.privacy, selection.privacy_unit, problem.strategy, config.run.rounds, counts)
+    bounds = client.Bounds()
+    if noise is not None:
+        of_example = noise.settings.gradient if noise.unit == "example" else None
+        bounds = client.Bounds(noise.settings.loss, noise.settings.profile, of_example)
     trainer = client.Trainer(
         model=problem.model,
         task=problem.task,
@@ -102,6 +109,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
             int(np.asarray(federation.sizes).max()), min(problem.model.cpu_block if on_cpu else 256, 256)
         ),
         micro_batch=problem.model.cpu_micro_batch if on_cpu and at_once == 1 else work.batch_size,
+        bounds=bounds,
     )
     return Plan(
         mesh=mesh,
@@ -128,6 +136,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         clients_at_once=at_once,
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
+        noise=noise,
     )
 
 

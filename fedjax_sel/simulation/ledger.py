@@ -98,26 +98,36 @@ class Bill(NamedTuple):
     examples_evaluated: jax.Array  # int32 [S]
     losses_replaced: jax.Array  # measured losses that were not finite, int32 [S]
     time: Time | None = None  # simulated seconds of the queries; None without a clock
+    perturbed: jax.Array | None = None  # perturbed answers of each client, int32 [S, N]; None without noise
 
 
-def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: bool) -> Bill:
-    """Return the bill of a round without requests; `timed`: whether there is a clock."""
+def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: bool, noisy: bool = False) -> Bill:
+    """Return the bill of a round without requests; `timed`: there is a clock; `noisy`: answers have noise."""
     zero = jnp.zeros((num_replicates,), jnp.int32)
     no_clients = jnp.zeros((num_replicates, num_clients), bool)
     answers = jnp.zeros((num_replicates, num_requests), jnp.int32)
     time = Time(jnp.zeros((num_replicates, num_clients)), jnp.zeros((num_replicates,))) if timed else None
-    return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time)
+    perturbed = jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None
+    return Bill(no_clients, no_clients, answers, zero, zero, zero, zero, zero, zero, time, perturbed)
 
 
 def examples_evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to answer, int32 [S, N]."""
     kind = KINDS[request.kind]
-    if kind.evaluates == "part":
-        examples = examples_on(federation, request.option("on") or loss_on)
-        if request.option("batch_size"):
-            return jnp.minimum(examples, request.option("batch_size"))
-        return examples * (1 + facts.num_probes(request))
-    return federation.sizes if kind.evaluates == "all" else jnp.zeros_like(federation.train_sizes)
+    if kind.evaluates == "none":
+        return jnp.zeros_like(federation.train_sizes)
+    examples = answer_examples(request, federation, loss_on)
+    once = kind.evaluates == "all" or request.option("batch_size")
+    return examples if once else examples * (1 + facts.num_probes(request))
+
+
+def answer_examples(request: Request, federation: Federation, loss_on: str) -> jax.Array:
+    """Count the examples of each client that one number of its answer depends on, int32 [S, N]."""
+    if request.kind in KINDS and KINDS[request.kind].evaluates != "part":
+        return federation.sizes
+    examples = examples_on(federation, request.option("on") or loss_on)
+    size = request.option("batch_size")
+    return examples if size is None else jnp.minimum(examples, size)
 
 
 def examples_on(federation: Federation, part: str) -> jax.Array:

@@ -15,13 +15,14 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, billing, clock, keys, ledger
+from fedjax_sel.simulation import availability, billing, clock, keys, ledger, noise
 from fedjax_sel.simulation.billing import Probe, Query
 from fedjax_sel.simulation.ledger import Bill, distinct
 from fedjax_sel.simulation.state import Kept, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
+from fedjax_sel.strategies.privacy import NO_NOISE
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import client, server
 from fedjax_sel.training.client import Trainer
@@ -166,7 +167,7 @@ def measure(
     for position, request in protocol.requests_to(context.plan.strategy, who):
         if request.kind == "training_loss" and who == SELECTED:
             continue  # a by-product of the cohort's training; see `enter_training_losses`
-        query = _query(context, position, ids, mask, arrives)
+        query = _query(context, bill, position, ids, mask, arrives)
         if request.when.in_every_round:
             info, bill = _serve(context, query, (info, bill))
         else:
@@ -179,7 +180,7 @@ def measure(
 def measure_at_start(context: RoundContext, info: Information, bill: Bill) -> tuple[Information, Bill]:
     """Measure the facts due before the first round; the first round bills them."""
     for position, _ in protocol.requests_at_start(context.plan.strategy):
-        query = _query(context, position, None, None, None)._replace(at_start=True)
+        query = _query(context, bill, position, None, None, None)._replace(at_start=True)
         info, bill = _serve(context, query, (info, bill))
     return info, clock.end_exchange(bill)
 
@@ -192,20 +193,26 @@ def enter_training_losses(
     for position, request in enumerate(context.plan.strategy.requests):
         if request.kind == "training_loss" and request.who == SELECTED:
             due = reports.mask & request.when.due(context.round)
+            if context.plan.noise is not None:
+                due &= noise.within_budget(context, bill, reports.ids)
             # The training itself is already billed as the cohort's.
             info, bill = _enter(context, Query(position, reports.ids, due, due), losses, info, bill)
     return known._replace(now=known.now._replace(info=info), bill=bill)
 
 
-def _query(context: RoundContext, position: int, ids, mask, arrives) -> Query:
-    """Return the query of a request, with the defaults of `measure`."""
+def _query(context: RoundContext, bill: Bill, position: int, ids, mask, arrives) -> Query:
+    """Return the query of a request, with the defaults of `measure`; a client over its budget is not queried."""
     num_replicates, num_clients = context.federation.starts.shape
     if ids is None:
         ids = jnp.broadcast_to(jnp.arange(num_clients, dtype=jnp.int32), (num_replicates, num_clients))
     if mask is None:
         available = context.available
         mask = jnp.ones(ids.shape, bool) if available is None else jnp.take_along_axis(available, ids, axis=1)
-    return Query(position, ids, mask, mask if arrives is None else arrives)
+    arrives = mask if arrives is None else arrives
+    if context.plan.noise is not None and context.plan.strategy.requests[position].kind not in NO_NOISE:
+        allowed = noise.within_budget(context, bill, ids)
+        mask, arrives = mask & allowed, arrives & allowed
+    return Query(position, ids, mask, arrives)
 
 
 def _serve(context: RoundContext, query: Query, known: tuple[Information, Bill]) -> tuple[Information, Bill]:
@@ -225,6 +232,9 @@ def _enter(
 ) -> tuple[Information, Bill]:
     """Write the arriving answers, [S, M, ...], into their table, make losses finite, and bill the query."""
     request = context.plan.strategy.requests[query.position]
+    if context.plan.noise is not None and request.kind not in NO_NOISE:
+        values = noise.perturb(context, query.position, request, query.ids, values, query.at_start)
+        bill = noise.count(bill, query.ids, query.arrives)
     fact: Fact = getattr(info, request.kind)
     ages_now = jnp.zeros(query.ids.shape, jnp.int32)
     if KINDS[request.kind].is_loss:

@@ -24,6 +24,7 @@ from fedjax_sel.simulation import (
     evaluation,
     keys,
     ledger,
+    noise,
     queries,
     state,
 )
@@ -78,6 +79,7 @@ def one_round(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
+        answered=noise.answered(context, selection_state.bill),
     )  # fmt: skip
     return carry._replace(clients=write_rows(carry.clients, cohort.selection, trained)), records
 
@@ -138,7 +140,8 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     def serve(info: Information, bill: Bill, who: str, ids: jax.Array | None = None) -> tuple[Information, Bill]:
         return queries.measure(context, info, bill, who, None if ids is None else clip_ids(ids, num_clients))
 
-    bill = ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None)
+    count, timed, noisy = len(plan.strategy.requests), plan.clock is not None, plan.noise is not None
+    bill = ledger.empty_bill(num_replicates, num_clients, count, timed, noisy)
     env = state.env_of(plan, context.federation, context.carry.params.trained)
     known = SelectionState(context.carry.strategy, Now(env, context.carry.info, round, available), bill)
     keys_of_hooks = protocol.Keys(of_candidates, of_select)
@@ -289,6 +292,7 @@ def learn(
 
     The bill counts the losses in the outcome that were not finite and were replaced.
     """
+    cohort, selection_state, trained = noise.perturb_reports(context, cohort, selection_state, trained)
     plan, carry, reports = context.plan, context.carry, cohort.reports
     before, _, replaced_before = jax.vmap(availability.replace_nonfinite)(trained.loss_before, reports.mask)
     after, _, replaced_after = jax.vmap(availability.replace_nonfinite)(trained.loss_after, reports.mask)
@@ -375,7 +379,8 @@ def record(
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
             seconds=clock.round_seconds(context, cohort, bill, start),
         )
-        | own_tests,
+        | own_tests
+        | noise.columns(context, bill),
         nonfinite=reports.mask & ~finite,
         faults=find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared)),
         events=billing.round_events(context, cohort, finite, bill, start, reads.num_losses),

@@ -83,7 +83,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         if resumed is None:
             if protocol.requests_at_start(plan.strategy):
                 info, bill = measure(carry, federation, streams)
-                carry = carry._replace(info=info, start=bill)
+                carry = carry._replace(info=info, start=bill, answered=jax.tree.map(jnp.copy, bill.perturbed))
             carry = carry._replace(strategy=_initial_states(plan, carry, federation, streams))
         waits = seeds_at_once < len(run.seeds)
         carry = jax.device_get(carry) if waits else devices.place(mesh, carry, per_seed)
@@ -122,7 +122,7 @@ def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
 def _roots(problem: Problem) -> Streams:
     run = problem.config.run
     fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    return keys.roots(run.seeds, fixed)
+    return keys.roots(run.seeds, fixed, problem.config.selection.privacy is not None)
 
 
 SPECS: Any = Federation(
@@ -159,6 +159,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         lambda leaf: jnp.zeros((num_replicates, num_clients, *leaf.shape[1:]), leaf.dtype) + leaf[:, None],
         jax.vmap(plan.kept_at_first)(params),
     )
+    noisy = plan.noise is not None
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
@@ -167,7 +168,10 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),
-        start=ledger.empty_bill(num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None),
+        start=ledger.empty_bill(
+            num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None, noisy
+        ),
+        answered=jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None,
     )
     seconds = None if plan.availability_seconds == 0 else jnp.zeros((num_replicates,))
     carry = carry._replace(flight=empty_flight(plan, carry), clock=seconds)

@@ -1,9 +1,11 @@
 """Shared types of the simulation: the static plan, the scan carry, the context and the results of a round."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
@@ -11,10 +13,13 @@ from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
+from fedjax_sel.numerics.privacy import standard_deviation
+from fedjax_sel.simulation import ledger
 from fedjax_sel.simulation.faults import Faults, UncheckedIds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill, Events
 from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
+from fedjax_sel.strategies.privacy import Noise, answer_length, perturbed, sensitivities
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client
 from fedjax_sel.training.client import OptimizerState, Trainer
@@ -63,6 +68,7 @@ class Plan(NamedTuple):
     clients_at_once: int  # clients that a device trains together; 0: all of its share
     facts_at_once: int  # clients that a device measures together
     blocks_at_once: int  # evaluation blocks that a device works on together
+    noise: Noise | None = None  # noise of what clients send for selection; None without --privacy, or if none is needed
 
     def kept_at_first(self, weights: Weights) -> Kept:
         """Return the client table's row of a client that has never trained."""
@@ -84,6 +90,7 @@ class Carry(NamedTuple):
     start: Bill  # cost of the facts measured before the first round, billed to the first round
     flight: Any = None  # reports in flight (`asynchronous.Flight`); None in synchronous rounds
     clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
+    answered: jax.Array | None = None  # perturbed answers of each client so far, int32 [S, N]; None without noise
 
 
 class Records(NamedTuple):
@@ -118,7 +125,17 @@ def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
     counts = (num_clients, plan.cohort_size, plan.num_rounds, num_classes, model.num_params)
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), params)
     importance = sizes / sizes.sum(axis=1, keepdims=True)
-    return Env(*counts, sizes, importance, federation.sizes, shapes, output_layer(model), plan.clock is not None)
+    env = Env(*counts, sizes, importance, federation.sizes, shapes, output_layer(model), plan.clock is not None)
+    if plan.noise is None:
+        return env
+    noise, deviations = plan.noise, {}
+    for request in perturbed(plan.strategy).values():
+        length = answer_length(request, ledger.fact_counts(model, num_classes))
+        examples = ledger.answer_examples(request, federation, plan.loss_on)
+        changes = sensitivities(noise.settings, noise.unit, request, examples, length)
+        deviation = standard_deviation(noise.law, noise.multiplier, *changes)
+        deviations[request.kind] = jnp.broadcast_to(jnp.float32(deviation), sizes.shape)
+    return dataclasses.replace(env, noise=deviations)
 
 
 def output_layer(model: Model) -> OutputLayer | None:

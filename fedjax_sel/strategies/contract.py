@@ -1,7 +1,7 @@
 """The contract of a selection strategy: a NamedTuple of pure functions and the list of its requests."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -73,6 +73,9 @@ class Env:
     params: Any = None  # shapes of the trained weights, a pytree like `outcome.updates`; None: not provided
     output_layer: OutputLayer | None = None  # None: the model has no such layer, or it is not provided
     has_clock: bool = False  # whether `outcome.seconds` and the fact `seconds` exist
+    # Standard deviation of the noise in each number of a perturbed fact or field of the outcome, by its name, float32
+    # [N]; empty without --privacy.
+    noise: Mapping[str, jax.Array] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         if self.all_sizes is None:
@@ -87,14 +90,15 @@ class Env:
         shapes, structure = jax.tree.flatten(self.params)
         counts = (self.num_clients, self.num_selected, self.num_rounds, self.num_classes, self.num_params)
         static = (counts, tuple(shapes), structure, self.output_layer, self.has_clock)
-        return (self.sizes, self.importance, self.all_sizes), static
+        return (self.sizes, self.importance, self.all_sizes, self.noise), static
 
     @classmethod
     def tree_unflatten(cls, static, arrays):
         """Rebuild an Env from the output of `tree_flatten`."""
         counts, shapes, structure, output_layer, has_clock = static
         params = jax.tree.unflatten(structure, shapes)
-        return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock)
+        *arrays, noise = arrays
+        return cls(*counts, *arrays, params=params, output_layer=output_layer, has_clock=has_clock, noise=noise)
 
 
 def check_count(name: str, count: int | None, env: Env, least: int = 1) -> None:

@@ -30,6 +30,7 @@ Differs from the paper:
   any K. It takes the most probable first client, and the most balanced of several cohorts.
 * QCID is at least 1e-10. Smaller values are rounding errors: such sets are balanced.
 * Clients that did not answer have the mean histogram of the others.
+* With --privacy, negative counts are set to zero, and each histogram is rescaled to its number of examples.
 """
 
 from typing import NamedTuple
@@ -64,6 +65,8 @@ def fed_cbs(*, exploration: NonNegative = 10.0) -> Strategy:
 
     def select(key, state: State, now: Now) -> Selection:
         histograms = known_or_mean(*now.info.label_histogram)
+        if "label_histogram" in now.env.noise:
+            histograms = possible_counts(histograms, now.env.all_sizes)
         log_rounds = jnp.log(now.round.astype(jnp.float32) + 1.0)
         bonus = exploration * jnp.sqrt(1.5 * log_rounds / (1.0 + state.counts))
         ids = draw_cohort(key, histograms, bonus, now.env.num_selected, now.available)
@@ -80,6 +83,13 @@ def known_or_mean(histograms: jax.Array, age: jax.Array) -> jax.Array:
     known = (age < NEVER)[:, None]
     mean = jnp.where(known, histograms, 0.0).sum(axis=0) / jnp.maximum(known.sum(), 1)
     return jnp.where(known, histograms, jnp.where(known.any(), mean, 1.0))
+
+
+def possible_counts(histograms: jax.Array, sizes: jax.Array) -> jax.Array:
+    """Return noisy counts [N, B] without negative ones, rescaled to the clients' numbers of examples, [N]."""
+    counts = jnp.maximum(histograms, 0.0)
+    totals = counts.sum(axis=1, keepdims=True)
+    return jnp.where(totals > 0, counts * (sizes[:, None] / jnp.maximum(totals, 1e-6)), 1.0)
 
 
 def class_imbalance(histograms: jax.Array) -> jax.Array:

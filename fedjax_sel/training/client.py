@@ -7,11 +7,13 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Draws, Model, Params
 from fedjax_sel.models.core import Weights
+from fedjax_sel.numerics import privacy
 from fedjax_sel.tasks import Task
 from fedjax_sel.training import schedule
 from fedjax_sel.training.optimizers import NOTHING_REMEMBERED, FederatedOptimizer, Finished, Memory
@@ -105,6 +107,14 @@ def batch_gradient(
     return gradient, losses.reshape(-1)[: len(counts)], ()
 
 
+class Bounds(NamedTuple):
+    """Limits of each example's part in what a client reports; None: no limit."""
+
+    loss: float | None = None  # clipped to [0, bound], nats
+    profile: float | None = None  # L2 norm of the output
+    gradient: float | None = None  # L2 norm
+
+
 class Trainer(NamedTuple):
     """Static configuration of local training, the same for all clients."""
 
@@ -117,6 +127,7 @@ class Trainer(NamedTuple):
     evaluation_block: int  # examples of a client evaluated at once
     micro_batch: int  # examples of a step whose gradient is computed at once
     unroll: int | None = None  # of the step loop, if all clients take the same number of steps; None: JAX's default
+    bounds: Bounds = Bounds()  # of `loss`, `batch_loss`, `profile` and `gradient`
 
 
 def sgd(momentum: float, weight_decay: float) -> optax.GradientTransformation:
@@ -281,7 +292,7 @@ def loss(
     """Return a model's mean loss over a client's examples, nats; the root mean square with statistic="rms"."""
 
     def total(inputs, targets, counts):
-        losses = example_losses(trainer.model, trainer.task, weights, inputs, targets)
+        losses = _reported_losses(trainer, weights, inputs, targets)
         return jnp.sum(jnp.where(counts, losses**2 if statistic == "rms" else losses, 0.0))
 
     mean = mean_over(trainer, federation, segment, total)
@@ -295,7 +306,13 @@ def batch_loss(
     slots = jnp.arange(batch_size)
     positions = schedule.position(schedule.order(key, segment.size), jnp.minimum(slots, segment.size - 1), segment.size)
     inputs, targets = fed.gather(federation, segment, positions)
-    return mean_loss(trainer.model, trainer.task, weights, inputs, targets, slots < segment.size)
+    losses, counts = _reported_losses(trainer, weights, inputs, targets), slots < segment.size
+    return jnp.sum(jnp.where(counts, losses, 0.0)) / jnp.maximum(counts.sum(), 1)
+
+
+def _reported_losses(trainer: Trainer, weights: Weights, inputs: Any, targets: Any) -> jax.Array:
+    losses = example_losses(trainer.model, trainer.task, weights, inputs, targets)
+    return losses if trainer.bounds.loss is None else privacy.bounded(losses, trainer.bounds.loss)
 
 
 def profile(trainer: Trainer, federation: Federation, weights: Weights, segment: Segment, relu: bool) -> jax.Array:
@@ -304,7 +321,10 @@ def profile(trainer: Trainer, federation: Federation, weights: Weights, segment:
     def total(inputs, targets, counts):
         first = trainer.model.apply(weights, inputs, None).profile
         assert first is not None, "rejected before the run"
-        return jnp.sum(jnp.where(counts[:, None], jax.nn.relu(first) if relu else first, 0.0), axis=0)
+        first = jax.nn.relu(first) if relu else first
+        if trainer.bounds.profile is not None:
+            first = privacy.clipped(first, trainer.bounds.profile)
+        return jnp.sum(jnp.where(counts[:, None], first, 0.0), axis=0)
 
     return mean_over(trainer, federation, segment, total)
 
@@ -319,4 +339,16 @@ def gradient(trainer: Trainer, federation: Federation, weights: Weights, segment
 
         return jax.grad(summed)(weights.trained)
 
-    return mean_over(trainer, federation, segment, total)
+    bound = trainer.bounds.gradient
+    if bound is None:
+        return mean_over(trainer, federation, segment, total)
+
+    def clipped(example):
+        numbers, restored = ravel_pytree(total(*jax.tree.map(lambda leaf: leaf[None], example)))
+        return restored(privacy.clipped(numbers, bound))
+
+    def clipped_total(*examples):
+        gradients = lax.map(clipped, examples, batch_size=8)  # held together in memory
+        return jax.tree.map(lambda leaf: leaf.sum(axis=0), gradients)
+
+    return mean_over(trainer, federation, segment, clipped_total)

@@ -60,12 +60,16 @@ def main(arguments: Sequence[str]) -> int:
         return _pages(flags.out, flags.check)
     if not chosen:
         raise UserError("missing PART; --list shows all parts")
+    known = dict.fromkeys(config.selection.algo for grid in GRIDS.values() for config in grid.rows.values())
+    algos = None if flags.algos is None else {one_of("--algos", name, known) for name in flags.algos}
     scale, workers = grid_flags.scale_of(flags), grid_flags.workers_of(flags)
     runs = flags.out if flags.runs is None else flags.runs
     failed = False
     for grid in chosen.values():
         command = command_line.quoted_command("python -m studies tasks", arguments)
-        done = running.run(grid, flags.out, runs, scale, command, _say, None, flags.data_dir, workers, others=GRIDS)
+        of_file = next(iter(grid.rows.values())).data.dataset.startswith("npz:")  # a path from the current folder
+        data_dir = None if of_file else flags.data_dir
+        done = running.run(grid, flags.out, runs, scale, command, _say, algos, data_dir, workers, others=GRIDS)
         if done.stopped:
             _say(
                 f"Interrupted: {done.rows} rows of {grid.name} are in {flags.out / grid.name}; the same command resumes"
@@ -118,6 +122,9 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="settings such as gray-2labels, or groups such as gray")
     what.add_argument("--list", action="store_true", help="list all parts, and exit")
+    what.add_argument(
+        "--algos", nargs="+", metavar="ALGO", help="strategies to run now; later commands add others (default: all)"
+    )
     what.add_argument("--pages", action="store_true", help="rewrite all pages and tables from the curves; runs nothing")
     what.add_argument(
         "--check", action="store_true",

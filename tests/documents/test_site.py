@@ -62,7 +62,7 @@ def test_generated_parts_are_up_to_date(tool):
     generated = tool("generated")
     texts = {page: page.read_text(encoding="utf-8") for page in (pages.ROOT / "docs").rglob("*.md")}
     there = {page: text for page, text in texts.items() if "<!-- generated: " in text}
-    assert len(there) == len(strategies.names()) + 5
+    assert len(there) == len(strategies.names()) + 6
     for page, text in there.items():
         assert generated.filled(text, pages.ROOT, marked=True) == text, f"{page}: run tools/generated_parts.py"
 
@@ -110,12 +110,11 @@ def test_pages_name_the_strategies_that_exclude_secure_aggregation():
     excluded = {name for name, module in modules.items() if single.search(inspect.getsource(module))}
     for name in strategies.names():  # with its defaults
         excluded |= {name for request in strategies.make(name).requests if request.kind in ("gradient", "update")}
-    text = (pages.ROOT / "docs" / "information_and_cost.md").read_text(encoding="utf-8")
-    (sentence,) = re.findall(r"exclude it, because their server reads single[^:]*:([^.]*)\.", text)
-    assert set(re.findall(r"`(\w+)`", sentence)) == excluded
+    text = (pages.ROOT / "docs" / "privacy.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| \[`(\w+)`\].* \| no \|$", text, re.MULTILINE)) == excluded
     for name in strategies.names():
         page = (pages.ROOT / "docs" / "strategies" / f"{name}.md").read_text(encoding="utf-8")
-        assert ("(../information_and_cost.md#secure-aggregation)" in page) == (name in excluded), name
+        assert ("(../privacy.md#what-the-server-sees)" in page) == (name in excluded), name
 
 
 def test_what_a_page_says_of_costs_comes_from_the_code(tool, monkeypatch):

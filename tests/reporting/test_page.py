@@ -96,9 +96,9 @@ def test_the_verdict_stands_first_and_has_the_numbers_of_the_tables():
     assert text.index(headline) < text.index('id="controls"') < text.index("<article")
     assert headline == "Better than random: fedcor, fl_dp3s, oort (10 seeds, 3 comparisons)"
     assert [line[0] for line in lines] == ["fedcor", "fl_dp3s", "oort", "random"]
-    assert lines[3][2:] == ["baseline", "", "", "", "40 MB", "1x"]
+    assert lines[3][2:] == ["baseline", "", "", "", "40 MB", "1x", "nothing"]
     pairs = {pair["name"]: pair for pair in numbers_of(text)["settings"][0]["pairs"][0]["pairs"]}
-    for name, value, difference, interval, leads, words, _, _ in lines[:3]:
+    for name, value, difference, interval, leads, words, *_ in lines[:3]:
         own, low, high = pairs[name]["numbers"]
         assert (difference, interval) == (f"{own:+.3f}", f"{low:+.3f} to {high:+.3f}")
         assert words == pairs[name]["verdict"] == "better" and leads == "10 of 10"

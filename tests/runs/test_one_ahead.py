@@ -42,7 +42,6 @@ def _read(monkeypatch, asked_after: int | None = None, requested_after: int | No
             log.append(f"begin {first + LENGTH}")
             yield _chunk(first, log)
 
-    monkeypatch.setattr(experiment.devices, "fetch", lambda tree: tree)
     monkeypatch.setattr(experiment.jax, "device_get", lambda tree: tree)
     monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
     interruption: Any = SimpleNamespace(asked=0, ended=False)

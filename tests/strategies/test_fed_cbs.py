@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.strategies.contract import ALL, NEVER, Selection
-from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean
+from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean, possible_counts
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 
@@ -129,3 +129,9 @@ def test_it_buys_histograms_once():
     (request,) = fed_cbs().requests
     assert (request.kind, request.who) == ("label_histogram", ALL)
     assert request.when.before_first_round and not request.when.rules
+
+
+def test_noisy_counts_become_possible_and_keep_the_number_of_examples():
+    noisy = jnp.array([[-2.0, 6.0, 2.0], [1.0, 1.0, 2.0], [-1.0, -1.0, -3.0]])
+    found = possible_counts(noisy, jnp.array([4, 8, 5]))
+    np.testing.assert_allclose(found, [[0, 3, 1], [2, 2, 4], [1, 1, 1]])

@@ -22,6 +22,7 @@ PARTS: dict[str, Callable[..., str]] = {
     "public": reference.overview,
     "reference": reference.entries,
     "strategies": strategy_pages.overview,
+    "disclosures": strategy_pages.disclosures,
     "facts": strategy_pages.facts,
     "glance": strategy_pages.glance,
     "buys": strategy_pages.buys,

@@ -15,6 +15,7 @@ from fedjax_sel import strategies
 from fedjax_sel.cli import catalogue
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import facts as kinds
+from fedjax_sel.strategies import privacy
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, SERVER, Request
 
@@ -38,6 +39,19 @@ def overview(root: Path) -> str:
     return "\n".join(lines)
 
 
+def disclosures(root: Path) -> str:
+    """Return the table of what the server sees of single clients under each strategy."""
+    lines = ["| strategy | the server sees | works with secure aggregation |", "|---|---|---|"]
+    for name in strategies.TABLE:
+        seen = privacy.disclosed(strategies.make(name))
+        lines.append(f"| [`{name}`](strategies/{name}.md) | {privacy.in_words(seen)} | {_works(seen)} |")
+    return "\n".join(lines)
+
+
+def _works(seen: dict[str, int]) -> str:
+    return _yes(privacy.level(seen) < privacy.MODELS)
+
+
 def facts(root: Path) -> str:
     """Return the catalogue of facts, without options."""
     lines = ["| fact | queried clients | floats up per client | needs the model | trains |", "|" + "---|" * 5]
@@ -54,7 +68,9 @@ def glance(root: Path, name: str) -> str:
     """Return a strategy's fact box and picture: queried clients, cost, measured leads, and what it selects."""
     strategy = strategies.make(name)
     asks = "; ".join(f"{_whom(request)} for `{request.kind}`" for request in strategy.requests)
+    seen = privacy.disclosed(strategy)
     rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
+    rows |= {"the server sees": privacy.in_words(seen), "works with secure aggregation": _works(seen)}
     rows |= strategy_results.in_short(root, name)
     picture = "![Labels in each round's cohort, and how often each client was selected]"
     box = ["| at a glance | |", "|---|---|", *(_row([head, text]) for head, text in rows.items())]

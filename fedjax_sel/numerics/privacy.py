@@ -1,0 +1,83 @@
+"""Differentially private mechanisms: clipping, Laplace and Gaussian noise, calibration, and composition.
+
+`dp-accounting` (Google) calibrates and composes. Neighboring inputs change an answer by at most its sensitivity, in the
+L1 norm for Laplace noise and in the L2 norm for Gaussian noise. A multiplier is the noise's parameter at sensitivity 1:
+the scale of the Laplace law, or the standard deviation of the Gaussian.
+
+JAX's generator is not cryptographic: the noise protects nobody outside a simulation.
+"""
+
+import functools
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Law = Literal["laplace", "gaussian"]
+
+
+def clipped(vectors: jax.Array, bound: float, order: int = 2) -> jax.Array:
+    """Scale vectors [..., P] down to a norm of at most `bound`, L1 or L2 by `order`; entries not finite become 0."""
+    vectors = jnp.where(jnp.isfinite(vectors), vectors, 0.0)
+    norms = jnp.linalg.norm(vectors, ord=order, axis=-1, keepdims=True)
+    return vectors * jnp.where(norms > bound, bound / norms, 1.0)
+
+
+def bounded(values: jax.Array, bound: float) -> jax.Array:
+    """Clip numbers to [0, bound]; NaN becomes the bound."""
+    return jnp.clip(jnp.where(jnp.isnan(values), bound, values), 0.0, bound)
+
+
+def draw(key: jax.Array, law: Law, scale: jax.Array | float, shape: tuple[int, ...]) -> jax.Array:
+    """Draw independent noise, float32; `scale` is the sensitivity times the multiplier."""
+    sample = jax.random.laplace if law == "laplace" else jax.random.normal
+    return scale * sample(key, shape)
+
+
+def standard_deviation(law: Law, multiplier: float, l1: float, l2: float) -> float:
+    """Return the standard deviation of each number's noise, for an answer's L1 and L2 sensitivities."""
+    return math.sqrt(2) * multiplier * l1 if law == "laplace" else multiplier * l2
+
+
+@functools.cache
+def multiplier(law: Law, epsilon: float, delta: float, answers: int) -> float:
+    """Return the smallest multiplier for which `answers` answers are (epsilon, delta) differentially private together.
+
+    It is infinite for Gaussian noise at delta = 0. A Gaussian with `answers` answers equals one answer with a
+    sensitivity of sqrt(answers), which the analytic mechanism calibrates (Balle, Wang 2018). The composition of Laplace
+    noise is by its privacy loss distribution.
+    """
+    import dp_accounting as accounting  # pyright: ignore[reportMissingImports]
+
+    if law == "gaussian":
+        return math.sqrt(answers) * accounting.get_sigma_gaussian(epsilon, delta) if delta else math.inf
+    basic = answers / epsilon
+    if answers == 1 or not delta:
+        return basic
+    composed = accounting.calibrate_dp_mechanism(
+        accounting.pld.PLDAccountant,
+        lambda scale: accounting.SelfComposedDpEvent(accounting.LaplaceDpEvent(scale), answers),
+        epsilon,
+        delta,
+        accounting.ExplicitBracketInterval(basic / answers, 2 * basic),
+    )
+    return min(basic, composed)
+
+
+@functools.cache
+def epsilons(law: Law, multiplier: float, delta: float, answers: int) -> tuple[float, ...]:
+    """Return the epsilon that 0, 1, ..., `answers` answers spend at delta."""
+    import dp_accounting as accounting  # pyright: ignore[reportMissingImports]
+
+    counts = np.arange(1, answers + 1)
+    if law == "gaussian":
+        spent = [accounting.get_epsilon_gaussian(multiplier / math.sqrt(count), delta) for count in counts]
+    else:
+        spent = counts / multiplier
+        accountant = accounting.pld.PLDAccountant()
+        for place in range(answers) if delta else ():
+            accountant.compose(accounting.LaplaceDpEvent(multiplier))
+            spent[place] = min(spent[place], accountant.get_epsilon(delta))
+    return (0.0, *map(float, spent))

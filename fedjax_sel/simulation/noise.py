@@ -1,0 +1,90 @@
+"""Noise in what clients send for selection: it is drawn per client and round, counted, and limited by the budget."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from fedjax_sel import tasks
+from fedjax_sel.simulation import keys, ledger
+from fedjax_sel.simulation.ledger import Bill, distinct
+from fedjax_sel.simulation.state import Cohort, RoundContext, Trained
+from fedjax_sel.strategies.facts import KINDS, Request
+from fedjax_sel.strategies.privacy import perturbed
+from fedjax_sel.strategies.protocol import SelectionState
+
+_OF_TRAINED = {"updates": "updates", "losses_before": "loss_before", "losses_after": "loss_after"}
+
+
+def answered(context: RoundContext, bill: Bill) -> jax.Array | None:
+    """Return the number of perturbed answers of each client so far, int32 [S, N]; None without noise."""
+    before = context.carry.answered
+    return None if before is None or bill.perturbed is None else before + bill.perturbed
+
+
+def columns(context: RoundContext, bill: Bill) -> dict[str, jax.Array]:
+    """Return the largest and the mean epsilon over the clients by column, [S]; empty without noise."""
+    noise, counts = context.plan.noise, answered(context, bill)
+    if noise is None or counts is None:
+        return {}
+    spent = jnp.asarray(noise.spent, jnp.float32)[counts]
+    return dict(zip(tasks.EPSILONS, (spent.max(axis=1), spent.mean(axis=1))))
+
+
+def within_budget(context: RoundContext, bill: Bill, ids: jax.Array, answers: int = 1) -> jax.Array | bool:
+    """Return whether the clients `ids`, int32 [S, M], may send `answers` more answers; True without a limit."""
+    noise, counts = context.plan.noise, answered(context, bill)
+    if noise is None or counts is None or not noise.stops:
+        return True
+    return jnp.take_along_axis(counts + answers < len(noise.spent), ids, axis=1)
+
+
+def count(bill: Bill, ids: jax.Array, arrives: jax.Array, answers: int = 1) -> Bill:
+    """Add `answers` perturbed answers of the clients `ids`, int32 [S, M], whose message `arrives`, bool [S, M]."""
+    assert bill.perturbed is not None
+    clients = jax.vmap(partial(distinct, num_clients=bill.perturbed.shape[1]))(ids, arrives)
+    return bill._replace(perturbed=bill.perturbed + answers * clients)
+
+
+def perturb(
+    context: RoundContext, place: int, request: Request, ids: jax.Array, values: Any, at_start: bool = False
+) -> Any:
+    """Return answers, leaves [S, M, ...], within their bounds and with the noise of their clients and round.
+
+    The noise depends on the request's position `place`, the client, the round, and whether this is before the first.
+    """
+    noise, round = context.plan.noise, keys.START if at_start else context.round
+    assert noise is not None
+    examples = ledger.answer_examples(request, context.federation, context.plan.loss_on)
+
+    def of_client(stream: jax.Array, who: jax.Array, value: Any, examples: jax.Array) -> Any:
+        key = jax.random.fold_in(keys.client_key(stream, jnp.int32(round), who), place)
+        numbers, restored = ravel_pytree(value)
+        return restored(noise.private(key, request, numbers, examples))
+
+    over_clients = jax.vmap(of_client, (None, 0, 0, 0))
+    return jax.vmap(over_clients)(context.streams.privacy, ids, values, jnp.take_along_axis(examples, ids, axis=1))
+
+
+def perturb_reports(
+    context: RoundContext, cohort: Cohort, known: SelectionState, trained: Trained
+) -> tuple[Cohort, SelectionState, Trained]:
+    """Return the cohort's reports as the strategy sees them: with noise, and without the clients over their budget.
+
+    The aggregation has already taken the plain updates. Changes of non-trained model state are left out.
+    """
+    requests = perturbed(context.plan.strategy) if context.plan.noise is not None else {}
+    requests = {place: request for place, request in requests.items() if request.kind not in KINDS}
+    if not requests:
+        return cohort, known, trained
+    reports, bill = cohort.reports, known.bill
+    shown = reports.mask & within_budget(context, bill, reports.ids, len(requests))
+    for place, request in requests.items():
+        name = _OF_TRAINED[request.kind]
+        values = perturb(context, place, request, reports.ids, getattr(trained, name))
+        trained = trained._replace(**{name: values})
+    trained = trained._replace(carried=jax.tree.map(jnp.zeros_like, trained.carried))
+    known = known._replace(bill=count(bill, reports.ids, shown, len(requests)))
+    return cohort._replace(reports=reports._replace(mask=shown)), known, trained

@@ -1,0 +1,184 @@
+"""Privacy of single clients: what a strategy's server sees of them, and the noise that protects it within a budget.
+
+The number of examples of each client, n, is public. Two neighboring inputs of a client differ in one example (unit
+"example") or in all n of them (unit "client"). Every answer of a run has the same multiplier, so that a client's
+epsilon depends on the number of its answers alone.
+"""
+
+import importlib.util
+import math
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_sel.core import parsing
+from fedjax_sel.core.parsing import Privacy
+from fedjax_sel.errors import UserError
+from fedjax_sel.numerics import privacy
+from fedjax_sel.strategies import checks, facts, protocol
+from fedjax_sel.strategies.contract import Strategy
+from fedjax_sel.strategies.facts import KINDS, SELECTED, Counts, Request, always
+
+NOTHING, NUMBERS, STATISTICS, MODELS = range(4)
+CLASSES = ("nothing", "individual numbers", "individual statistics of data", "individual models or gradients")
+"""Display names of the classes of disclosure, from the least to the most."""
+
+_OF_SYMBOL = {"": NUMBERS, "C": STATISTICS, "Q": STATISTICS, "P": MODELS}
+_OF_OUTCOME = {"updates": "updates of the cohort", "losses_before": "losses", "losses_after": "losses", "seconds": ""}
+
+
+def individual_answers(strategy: Strategy) -> dict[int, Request]:
+    """Return the requests whose answers the server sees client by client, by position.
+
+    Fields of the outcome that `update` reads follow the strategy's own requests, as requests to the cohort. Losses of
+    subsets of the cohort need the updates, because the server averages models of its choice.
+    """
+    hook, shapes = checks.traced(strategy, 200, 10, 1000, everyone_available=True, has_clock=True)["update"]
+    reads = protocol.fields_read(hook, *shapes)[-1]
+    fields = [name for name in _OF_OUTCOME if any(jax.tree.leaves(getattr(reads, name)))]
+    if "updates" not in fields and protocol.requested_subset_loss(strategy) is not None:
+        fields.insert(0, "updates")
+    answers = [*strategy.requests, *(Request(name, SELECTED, always()) for name in fields)]
+    return {place: one for place, one in enumerate(answers) if one.kind in _OF_OUTCOME or KINDS[one.kind].has_table}
+
+
+def disclosed(strategy: Strategy) -> dict[str, int]:
+    """Return display name -> class, an index into `CLASSES`, of what the server sees of single clients."""
+    values = {}
+    for request in individual_answers(strategy).values():
+        if request.kind in KINDS:
+            values[KINDS[request.kind].words] = _OF_SYMBOL[KINDS[request.kind].symbol]
+        else:
+            values[_OF_OUTCOME[request.kind]] = MODELS if request.kind == "updates" else NUMBERS
+    return values
+
+
+def level(values: Mapping[str, int]) -> int:
+    """Return the largest class of a disclosure; below `MODELS`, the strategy works with secure aggregation."""
+    return max(values.values(), default=NOTHING)
+
+
+def in_words(values: Mapping[str, int]) -> str:
+    """Return a disclosure by class, e.g. "individual numbers (loss)"; "nothing" without any."""
+    parts = []
+    for each in sorted(set(values.values())):
+        parts.append(f"{CLASSES[each]} ({', '.join(words for words, its in values.items() if its == each)})")
+    return "; ".join(parts) or CLASSES[NOTHING]
+
+
+Unit = Literal["example", "client"]
+LOSSES = ("loss", "training_loss", "loss_change", "losses_before", "losses_after")
+UPDATES = ("update", "updates", "update_norm")
+NO_NOISE = ("seconds",)  # a duration depends on the device; listed as seen
+MOST_LAPLACE = 20  # answers; beyond, Gaussian noise is always smaller, and Laplace noise is slow to calibrate
+
+
+class Noise(NamedTuple):
+    """The noise of all answers of a run. Static.
+
+    Attributes:
+        settings: the budget, and the bounds of the facts.
+        unit: what may differ between neighboring inputs.
+        law: law of the noise; the one with the smaller standard deviation.
+        multiplier: see `numerics.privacy`.
+        spent: epsilon that a client spends with 0, 1, ..., M answers, at `settings.delta`.
+        stops: whether a client may reach M answers before the run ends; it then stops answering.
+    """
+
+    settings: Privacy
+    unit: Unit
+    law: privacy.Law
+    multiplier: float
+    spent: tuple[float, ...]
+    stops: bool
+
+    def private(self, key: jax.Array, request: Request, answer: jax.Array, examples: jax.Array) -> jax.Array:
+        """Return one client's answer on `examples` examples, within its bound and with noise."""
+        kind, limit = request.kind, bound(self.settings, request.kind)
+        if kind in ("loss", "training_loss", "losses_before", "losses_after", "update_norm"):
+            answer = privacy.bounded(answer, limit)
+        elif kind == "label_histogram":
+            answer = answer if self.unit == "example" else privacy.clipped(answer, limit, order=1)
+        elif kind != "loss_change":  # a difference of bounded losses
+            answer = privacy.clipped(answer, limit)
+        l1, l2 = sensitivities(self.settings, self.unit, request, examples, answer.size)
+        scale = self.multiplier * (l1 if self.law == "laplace" else l2)
+        return answer + privacy.draw(key, self.law, scale, answer.shape)
+
+
+def bound(settings: Privacy, kind: str) -> float:
+    """Return the bound of a kind of fact, or of a field of the outcome."""
+    return getattr(settings, "loss" if kind in LOSSES else "update" if kind in UPDATES else kind)
+
+
+def sensitivities(settings: Privacy, unit: Unit, request: Request, examples: Any, length: int) -> tuple[Any, Any]:
+    """Return the L1 and L2 sensitivities of a client's answer, from its number of examples and of numbers.
+
+    A client reports its loss changes, each in [-B, B]. A loss during or after local training can change with each
+    example, because the training depends on all of them.
+    """
+    kind, limit = request.kind, bound(settings, request.kind)
+    share = 1 / examples if unit == "example" else 1.0
+    if kind == "label_histogram":  # one example leaves a label and enters another
+        moved = 1.0 if unit == "example" else jnp.minimum(examples, limit)
+        return 2 * moved, math.sqrt(2) * moved
+    if kind in ("update_norm", "training_loss", "losses_after"):
+        return limit, limit
+    if kind in LOSSES:
+        if request.option("statistic") == "rms":  # changes most if all other losses are zero
+            share = share**0.5
+        each = (2 if kind == "loss_change" else 1) * limit * share
+        return length * each, math.sqrt(length) * each
+    return math.sqrt(length) * 2 * limit * share, 2 * limit * share
+
+
+def perturbed(strategy: Strategy) -> dict[int, Request]:
+    """Return the requests whose answers need noise, by position; see `individual_answers`."""
+    return {place: one for place, one in individual_answers(strategy).items() if one.kind not in NO_NOISE}
+
+
+def check(strategy: Strategy, unit: Unit) -> None:
+    """Reject facts whose sensitivity to one example is unknown."""
+    if importlib.util.find_spec("dp_accounting") is None:
+        raise UserError("--privacy: the package dp-accounting is missing; run pip install 'fedjax-sel[privacy]'")
+    for request in perturbed(strategy).values():
+        if unit == "example" and request.kind in UPDATES:
+            raise UserError(
+                f"--privacy-unit: 'example' cannot protect the {request.kind} that {strategy.name} reads, because one "
+                "example changes all of a local training; choose --privacy-unit client"
+            )
+
+
+def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, counts: Counts) -> Noise | None:
+    """Return the noise that keeps each client within its budget over the whole run; None if no answer needs any.
+
+    `text` is the value of --privacy. A client answers at most as often as scheduled; candidates and cohorts are random,
+    and count in every round.
+    """
+    if text is None:
+        return None
+    settings, requests, rounds = parsing.privacy(text), perturbed(strategy).values(), jnp.arange(num_rounds)
+    scheduled = sum(one.when.before_first_round + int(jnp.sum(one.when.due(rounds))) for one in requests)
+    if not scheduled:
+        return None
+    answers = scheduled if settings.answers is None else min(settings.answers, scheduled)
+    given = [sensitivities(settings, unit, one, 1, answer_length(one, counts)) for one in requests]
+    budget = (settings.epsilon, settings.delta, answers)
+    law: privacy.Law = "gaussian"
+    multiplier = privacy.multiplier(law, *budget)
+    if answers <= MOST_LAPLACE or not settings.delta:
+        laplace = privacy.multiplier("laplace", *budget)
+        deviation = privacy.standard_deviation
+        if all(deviation("laplace", laplace, *one) <= deviation("gaussian", multiplier, *one) for one in given):
+            law, multiplier = "laplace", laplace
+    spent = privacy.epsilons(law, multiplier, settings.delta, answers)
+    return Noise(settings, unit, law, multiplier, spent, answers < scheduled)
+
+
+def answer_length(request: Request, counts: Counts) -> int:
+    """Return the number of numbers in one client's answer that need noise."""
+    if request.kind in KINDS:
+        return math.prod(facts.shape(request, counts))
+    return counts.num_params if request.kind == "updates" else 1

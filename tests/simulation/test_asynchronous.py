@@ -29,12 +29,13 @@ def result_of(**settings):
     return fedjax_sel.run(fedjax_sel.Experiment.of(**SMALL | settings))
 
 
-def assert_equal(one, other):
-    """Two runs are equal to the bit, the columns that only one of them has aside."""
+def assert_equal(one, other, rounding=0.0):
+    """Two runs are equal to the bit, the columns that only one of them has aside; `rounding` is that of the seconds."""
+    np.testing.assert_allclose(one.seconds, other.seconds, rtol=rounding)
     assert np.array_equal(one.cohorts, other.cohorts)
     for pair in zip(one.ledger, other.ledger):
         assert np.array_equal(*pair)
-    for name in one.measured.keys() & other.measured.keys():
+    for name in (one.measured.keys() & other.measured.keys()) - {"seconds"}:
         assert np.array_equal(one.measured[name], other.measured[name], equal_nan=True), name
     jax.tree.map(np.testing.assert_array_equal, one.weights, other.weights)
 
@@ -139,7 +140,8 @@ def test_the_order_of_events_is_that_of_a_queue():
 def test_with_as_many_clients_as_reports_it_is_the_synchronous_run(settings):
     """Whatever the speeds: the reports of a round are aggregated in the order of the cohort."""
     one, other = result_of(**settings), result_of(**settings, concurrency=SMALL["num_selected"])
-    assert_equal(one, other)
+    # XLA compiles the sum of a client's seconds in two programs, here with another last bit.
+    assert_equal(one, other, rounding=1e-6 if "privacy" in settings else 0.0)
     assert (np.nan_to_num(other.measured["staleness"]) == 0).all()
 
 

@@ -148,7 +148,7 @@ def sweep(
         algos: strategies, as for `run_comparison`.
         setting: a preset, a configuration or an experiment, which the values change.
         values: field -> its values, e.g. {"learning_rate": [0.01, 0.02]}; several fields make a grid.
-        out: folder; it also holds the heat map `sweep.png`.
+        out: folder.
         progress: whether to report progress on stderr.
 
     Returns:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fedjax_sel.core.parsing import one_of, shown
+from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 
 
@@ -85,20 +85,9 @@ def check(callbacks: Any) -> tuple[Any, ...]:
 def call(callbacks: tuple[Any, ...], method: str, *arguments: Any) -> bool:
     """Call a method of all callbacks that have it, and return whether any of them ends the run."""
     having = [callback for callback in callbacks if hasattr(callback, method)]
-    # Lists, not generators: `any` would stop at the first true value and skip the remaining callbacks.
-    answers = [(callback, getattr(callback, method)(*arguments)) for callback in having]
-    ends = method in ("resume", "chunk")
-    return ends and any([_is_true(callback, method, answer) for callback, answer in answers])
-
-
-def _is_true(callback: Any, method: str, answer: Any) -> bool:
-    try:
-        return bool(answer)
-    except Exception as error:  # e.g. an array of several values
-        raise UserError(
-            f"callbacks: {type(callback).__name__}.{method} returns a value of type {type(answer).__name__}, which is "
-            "neither true nor false; return True to end the run, else None"
-        ) from error
+    # A list, not a generator: `any` would stop at the first true value and skip the remaining callbacks.
+    answers = [getattr(callback, method)(*arguments) for callback in having]
+    return method in ("resume", "chunk") and any(bool(answer) for answer in answers)
 
 
 @contextlib.contextmanager
@@ -176,85 +165,3 @@ class StopAtTarget:
         now = ~np.isnan(rounds.rounds_to_target(self._target))
         self._reached = reached = now if self._reached is None else self._reached | now
         return bool(reached.all())
-
-
-class EarlyStopping:
-    """A callback that ends a run when no seed's measure improves any more.
-
-    Each seed is treated as if it ran alone. A seed is done at the first measured round that is at least `patience`
-    rounds after its best round. Later rounds of a seed that is done are ignored. The run ends when all seeds are done.
-
-    Attributes:
-        best: each seed's best measure, float [seeds]; NaN without a measurement.
-        best_rounds: the round of each seed's best measure, from 1, int [seeds].
-    """
-
-    def __init__(
-        self,
-        patience: int,
-        min_delta: float = 0.0,
-        measure: str | None = None,
-        higher_is_better: bool | None = None,
-    ):
-        """Create the callback.
-
-        Args:
-            patience: rounds to wait for an improvement, at least 1.
-            min_delta: minimum difference from the best value, exclusive, at least 0.
-            measure: a column of `Result.measured`, such as "test_loss"; None for the task's test measure.
-            higher_is_better: whether larger values of the measure are better; None for False with losses, `gemd`
-                and Gini indices, True with Jain indices, and else the task's direction.
-        """
-        if isinstance(patience, bool) or not isinstance(patience, int | np.integer) or patience < 1:
-            raise UserError(f"patience: {shown(patience)} is not a positive integer; give a number of rounds")
-        if not isinstance(min_delta, int | float | np.number) or not 0 <= min_delta < np.inf:
-            raise UserError(f"min_delta: {shown(min_delta)} is not a nonnegative finite number; give a difference")
-        self._patience, self._min_delta = int(patience), float(min_delta)
-        self._measure, self._higher_is_better = measure, higher_is_better
-        self.start()
-
-    def start(self, config: Any = None, rounds: int = 0) -> None:
-        """Reset the callback for a new run, which must evaluate the measure."""
-        del rounds
-        self.best, self.best_rounds = np.zeros(0), np.zeros(0, int)
-        self._done = np.zeros(0)  # each seed's final round, infinite while it runs
-        if config is None:
-            return
-        if str(self._measure).startswith(("train_", "worst_", "gini_", "jain_")) and not config.run.train_metrics_every:
-            raise UserError(
-                f"measure: {self._measure} is not measured with train_metrics_every=0; set it to the number of rounds "
-                "between evaluations"
-            )
-
-    def resume(self, earlier: Any) -> bool:
-        """Process the rounds before the resumption; return whether all seeds are done."""
-        return self.chunk(earlier, 0)
-
-    def chunk(self, rounds: Any, first: int) -> bool:
-        """Update each seed's best measure; return whether all seeds are done."""
-        name = one_of("measure", self._measure or rounds.test_measure, rounds.measured)
-        falls = name.endswith("_loss") or name.startswith("gini_") or name == "gemd"
-        grows = name.startswith("jain_") or (rounds.higher_is_better and not falls)
-        sign = 1 if (grows if self._higher_is_better is None else self._higher_is_better) else -1
-        values = sign * np.asarray(rounds.measured[name], float)
-        if not len(self.best):
-            self.best, self.best_rounds = np.full(len(values), np.nan), np.zeros(len(values), int)
-            self._done = np.full(len(values), np.inf)
-        best = sign * self.best
-        for round, now in enumerate(values.T, start=first + 1):
-            waiting = np.isinf(self._done) & ~np.isnan(now)
-            better = waiting & (np.isnan(best) | (now > best + self._min_delta))
-            best, self.best_rounds = np.where(better, now, best), np.where(better, round, self.best_rounds)
-            self._done[waiting & (round - self.best_rounds >= self._patience)] = round
-        self.best = sign * best
-        return bool(np.isfinite(self._done).all())
-
-
-def __getattr__(name: str) -> Any:
-    """Return TensorBoard or WandB from `fedjax_sel.logs`, which is imported lazily."""
-    from fedjax_sel import logs
-
-    classes = {kind.__name__: kind for kind in logs.NAMES.values()}
-    if name in classes:
-        return classes[name]
-    raise AttributeError(f"module 'fedjax_sel.callbacks' has no attribute {name!r}")

@@ -156,33 +156,34 @@ def tiers(
     return Law("tiers", draw, jitter)
 
 
-_COLUMNS = {  # columns of a file: factor to SI units, per field of `Timing`
-    ("seconds_per_example", "down", "up", "latency"): (1.0, 1.0, 1.0, 1.0),
-    ("computation", "communication"): (3e-3, 1e3 / 8),  # FedScale: ms per inference, a third of training; kbit/s
-}
-
-
 def from_file(*, path: str, jitter: NonNegative = 0.0) -> Law:
-    """Make the law that reads a device per client from a .csv or .npz file.
+    """Make the law that reads a device per client from a .csv file.
 
     Args:
-        path: file with the columns or arrays `seconds_per_example`, `down`, `up` (bytes per second) and `latency`; or,
-            as in FedScale, `computation` (ms per inference) and `communication` (kbit/s, both directions). A
-            .csv file also has the column `client`, IDs from 0.
+        path: file with the columns `client` (IDs from 0), `seconds_per_example`, `down`, `up` (bytes per second) and
+            `latency`.
         jitter: standard deviation of the logarithm of a client's factor in a round.
     """
+    names = ("client", *Timing._fields)
     try:
-        npz = path.endswith(".npz")
-        columns = files.read_arrays(Path(path)) if npz else _of_csv(files.read_text(Path(path)))
-        timing = _of_columns(columns, f"--timing: {path}")
-    except UserError:
-        raise
+        rows = list(csv.DictReader(io.StringIO(files.read_text(Path(path)))))
+        if not rows:
+            raise ValueError("it has no rows")
+        if missing := [name for name in names if name not in rows[0]]:
+            raise ValueError(f"its first line does not name the column {missing[0]}")
+        for number, row in enumerate(rows, 1):
+            if None in row or None in row.values():  # DictReader's marks for more or fewer values
+                raise ValueError(f"row {number} does not have one value per column")
+        ids, *columns = np.array([[row[name] for name in names] for row in rows], float).T
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f"--timing: cannot read {path} ({getattr(error, 'strerror', None) or error}); give a law "
-            f"(lognormal, tiers, correlated), or a .csv file with the columns client, {', '.join(Timing._fields)}"
+            f"(lognormal, tiers, correlated), or a .csv file with the columns {', '.join(names)}"
         ) from error
-
+    order = np.argsort(ids)
+    if (ids[order] != np.arange(len(ids))).any():
+        raise UserError(f"--timing: the column client of {path} must list 0 to {len(ids) - 1} once each; correct it")
+    timing = _timing(*(values[order] for values in columns), source=f"--timing: {path}")
     return Law("file", lambda rng, clients: _of_all_clients(timing, len(clients.sizes), path), jitter)
 
 
@@ -205,33 +206,6 @@ def _of_all_clients(timing: Timing, num_clients: int, source: str) -> Timing:
             f"--timing: {source} has {count} clients, but the run has {num_clients}; change --num-clients or the file"
         )
     return timing
-
-
-def _of_csv(text: str) -> dict[str, np.ndarray]:
-    header, *rows = [row for row in csv.reader(io.StringIO(text)) if row] or [[]]
-    names = [name.strip() for name in header]
-    if not rows:
-        raise ValueError("it has no rows")
-    if "client" not in names:
-        raise ValueError("its first line does not name the column client")
-    for number, row in enumerate(rows, 1):
-        if len(row) != len(names):
-            raise ValueError(f"row {number} has {len(row)} values, but there are {len(names)} columns")
-    columns = dict(zip(names, np.array(rows, float).T))
-    ids = columns.pop("client")
-    order = np.argsort(ids)
-    if (ids[order] != np.arange(len(ids))).any():
-        raise ValueError(f"the column client does not list 0 to {len(ids) - 1} once each")
-    return {name: values[order] for name, values in columns.items()}
-
-
-def _of_columns(columns: Mapping[str, np.ndarray], source: str) -> Timing:
-    for names, factors in _COLUMNS.items():
-        if set(names) <= set(columns):
-            values = [factor * _float32(columns[name]) for name, factor in zip(names, factors)]
-            values = values if len(values) == 4 else [values[0], values[1], values[1], 0.0]
-            return _timing(*values, source=source)
-    raise ValueError(f"it has the columns {', '.join(columns) or 'none'}")
 
 
 def _scores(rng: np.random.Generator, clients: Clients, by: str, correlation: float) -> np.ndarray:
@@ -267,9 +241,6 @@ def _float32(values: Any) -> np.ndarray:
 def _timing(*parts: Any, source: str = "--timing") -> Timing:
     """Return float32 speeds [N]; reject values that are not finite and positive."""
     try:
-        for name, part in zip(Timing._fields, parts):
-            if np.ma.is_masked(part):
-                raise ValueError(f"a number of {name} is masked")
         arrays = [*map(_float32, parts)]
         for name, array in zip(Timing._fields, arrays):
             if array.ndim > 1 or (array.ndim == 0 and name == Timing._fields[0]):

@@ -44,7 +44,7 @@ def test_pictures_show_names_as_they_are(result, tmp_path):
     plots.curves(results, tmp_path / "curves.png")
     rows = [comparison.row("s", name, result, optimizer="o$") for name in NAMES]
     comparison_plots.draw(rows, [result] * len(NAMES), tmp_path)
-    assert len(list(tmp_path.glob("*.png"))) == 9
+    assert len(list(tmp_path.glob("*.png"))) == 4
 
 
 def test_what_matplotlib_makes_of_a_label():

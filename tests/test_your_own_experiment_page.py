@@ -23,7 +23,7 @@ def test_a_network_data_and_a_loss_of_ones_own(tmp_path, monkeypatch):
     np.testing.assert_allclose(there["logits"], there["flax_logits"], rtol=1e-4, atol=1e-4)
     assert there["state_dict"]["fc.weight"].shape == (3, 32)
     validation = there["is_right"](there["scans"][500:600], there["labels"][500:600], 1).mean()
-    np.testing.assert_allclose(validation, there["stopped"].test_accuracy[1].max(), atol=0.011)  # rounding: one image
+    np.testing.assert_allclose(validation, there["chosen"].test_accuracy[1].max(), atol=0.011)  # rounding: one image
     assert len(there["right"]) == 100
     assert [row.algo for row in there["compared"].rows] == ["random", "clustered", "pow_d"]
 

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         for setting in found:
             print(f"\n{measures(html.named(setting), setting.results)}")
     if parsed.html is not None:
-        _write(parsed.html, html.chapters_of(found, not parsed.quick, say))
+        _write(parsed.html, html.chapters_of(found))
         print(f"Report in {parsed.html}")
     return 0
 
@@ -66,8 +66,6 @@ def make_parser() -> Parser:
     how.add_argument("--measures", action="store_true", help=about)
     about = f"write one HTML page (default: none; without FILE: {PAGE}); requires pip install 'fedjax-sel[html]'"
     how.add_argument("--html", nargs="?", type=command_line.path, const=PAGE, metavar="FILE", help=about)
-    about = "with --html: skip the plots that need the runs' data (labels, per client)"
-    how.add_argument("--quick", action="store_true", help=about)
     return parser
 
 
@@ -76,8 +74,6 @@ def _check(parsed: argparse.Namespace) -> None:
     if parsed.out is not None and parsed.out.suffix.lower() in PAGES:
         raise UserError(f"--out: {parsed.out} is a page, not a picture; write --html {parsed.out}")
     if parsed.html is None:
-        if parsed.quick:
-            raise UserError("--quick: has no effect without --html; add that, or remove --quick")
         return
     is_run = (parsed.html / "config.json").exists()
     if parsed.html.is_dir() and not is_run:
@@ -137,11 +133,15 @@ def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) ->
     import numpy as np
 
     import fedjax_sel
-    from fedjax_sel.reporting.html import reject_plugins
+    from fedjax_sel.runs import folder
 
     tables: dict[str, dict[str, str]] = {}
     for name, path in zip(named, folders):
-        reject_plugins(path)
+        if plugins := folder.stored_config(path).plugins():  # a report must not import code that a folder names
+            raise UserError(
+                f"--measures: the configuration of {path} names code ({', '.join(plugins)}), which only a run imports; "
+                "call fedjax_sel.measures in your own script"
+            )
         result, table = fedjax_sel.load(path), {}
         for measure, values in fedjax_sel.measures(result).items():
             table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))

@@ -379,8 +379,7 @@ class TimingConfig:
 
     timing: str = _setting(
         "none",
-        "speed of each client's device: lognormal, tiers, correlated, or a .csv or .npz file; none: rounds have no "
-        "duration",
+        "speed of each client's device: lognormal, tiers, correlated, or a .csv file; none: rounds have no duration",
     )
     timing_args: Pairs = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
     deadline: Deadline = _setting(

@@ -223,7 +223,7 @@ def _law(experiment: Experiment) -> Law | None:
     if settings.timing == "none":
         return None
     arguments = dict(settings.timing_args)
-    if settings.timing.endswith((".csv", ".npz")):
+    if settings.timing.endswith(".csv"):
         if "path" in arguments:
             raise UserError(f"--timing-args path={arguments['path']}: --timing names the file; leave it out")
         return LAWS.make("file", path=settings.timing, **arguments)

@@ -137,8 +137,6 @@ def run(
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
             comparison_plots.draw(found.rows, found.results, out, look)
-            if grid:
-                sweeps.draw(found.rows, out, look)
         return found
 
 

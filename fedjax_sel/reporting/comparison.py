@@ -582,11 +582,7 @@ def _line(row: Row, pair: Pair | None, baseline: Row | None, unfinished: str | N
     elif row is baseline:
         difference = "baseline"
     elif pair is not None:
-        verdict = "not measured" if pair.found is None else pair.found.verdict
-        if pair.found is not None:
-            difference = f"{pair.found.difference:+.3f}"
-            interval = "" if np.isnan(pair.found.low) else f"{pair.found.low:+.3f} to {pair.found.high:+.3f}"
-            leads = f"{pair.found.leads} of {pair.found.seeds}"
+        difference, interval, _, leads, verdict = cells_of(pair.found, digits=3)
     return VerdictLine(
         row.algo, _value(row.last_rounds), difference, interval, leads, verdict, short(moved), ratio, row.server_sees
     )

@@ -144,7 +144,6 @@ def draw_band(
     name: str,
     style: Style,
     largest: float = np.inf,
-    smooth: bool = True,
     raw: bool = False,
     together: int = 1,
 ) -> None:
@@ -153,7 +152,7 @@ def draw_band(
     The values are as for `band`, at the coordinates x, [points]. If `raw`, the unsmoothed mean is drawn faintly behind
     the running mean. Bands are fainter if those of several strategies are drawn `together`.
     """
-    window = window_of(x) if smooth else 1
+    window = window_of(x)
     found = band(values, largest, window)
     if raw and window > 1:
         axis.plot(x, band(values).mean, color=style.color, alpha=0.25, linewidth=0.7)

@@ -1,10 +1,9 @@
-"""Sweeps: strategies over a grid of settings, each strategy's best values, and a heat map."""
+"""Sweeps: strategies over a grid of settings, each strategy's best values."""
 
 import itertools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison
 from fedjax_sel.reporting.comparison import Row
 
 Grid = Mapping[str, Mapping[str, str]]
@@ -57,20 +56,12 @@ def summary(rows: Sequence[Row], grid: Grid) -> list[str]:
 
 def as_markdown(rows: Sequence[Row], grid: Grid) -> str:
     """Return Markdown tables of strategies by settings, and each strategy's best one."""
-    lines = [f"## Sweep\n\n{comparison.by_optimizer(_by_setting(rows))}\n"]
+    # The table of strategies by optimizers, with the setting as the optimizer.
+    by_setting = [row._replace(setting="sweep", optimizer=row.setting) for row in rows]
+    lines = [f"## Sweep\n\n{comparison.by_optimizer(by_setting)}\n"]
     lines += [f"* {line}" for line in summary(rows, grid)]
     return "\n".join([*lines, "", NOTE])
 
 
 NOTE = """A best value is chosen on these seeds and this test set, which favors it. For a claim, run the chosen settings
 again with other seeds."""
-
-
-def draw(rows: Sequence[Row], folder: Path, look: plots.Look) -> None:
-    """Draw the heat map of strategies by settings."""
-    comparison_plots.optimizers_by_strategies(_by_setting(rows), folder / f"sweep{look.suffix}", look)
-
-
-def _by_setting(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with the setting in the place of the optimizer, which tables and heat maps have as columns."""
-    return [row._replace(setting="sweep", optimizer=row.setting) for row in rows]

@@ -327,7 +327,11 @@ class Selector:
         return self._now.account.bill()
 
     def save(self, path: str | os.PathLike) -> None:
-        """Save the state to a file, from which `load` resumes exactly."""
+        """Save the state between two rounds to a file, from which `load` resumes exactly."""
+        if self._now.phase not in ("start", "all") or self._now.answered:
+            raise UserError(
+                f"save: round {self._now.round + 1} has begun; save after `update`, before the next round's first query"
+            )
         path, content = Path(path), io.BytesIO()
         about = {"selector": self._terms.identity(), "standing": self._now.words()}
         leaves = enumerate(jax.tree.leaves(self._now.arrays()))

@@ -100,51 +100,19 @@ class Standing(NamedTuple):
         return ~self.silent if self.reachable is None else self.reachable & ~self.silent
 
     def arrays(self) -> Any:
-        """Return the part of the state that is saved as arrays."""
-        return self.state, self.info, self.account.received, self.silent
+        """Return the part of the state between two rounds that is saved as arrays."""
+        return self.state, self.info, self.account.received
 
     def words(self) -> dict[str, Any]:
-        """Return the part of the state that is saved as JSON."""
-        selection = self.selection
-        return {
-            "phase": self.phase,
-            "round": self.round,
-            "answered": self.answered,
-            "reachable": _listed(self.reachable),
-            "candidates": _listed(self.candidates),
-            "selection": None if selection is None else {k: _listed(leaf) for k, leaf in selection._asdict().items()},
-            "past": self.account.past,
-            "beside": self.account.beside,
-        }
+        """Return the part of the state between two rounds that is saved as JSON."""
+        return {"phase": self.phase, "round": self.round, "past": self.account.past, "beside": self.account.beside}
 
 
 def restored(words: dict[str, Any], arrays: Any) -> Standing:
-    """Return the state from the values of `words` and `arrays`."""
-    state, info, received, silent = arrays
-    selection = words["selection"]
-    if selection is not None:
-        dtypes = {"ids": np.int32, "weights": np.float32, "mask": bool}
-        selection = Selection(**{name: _array(selection[name], dtype) for name, dtype in dtypes.items()})  # pyright: ignore
-    return Standing(
-        phase=words["phase"],
-        round=words["round"],
-        state=state,
-        info=info,
-        account=Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"])),
-        reachable=_array(words["reachable"], bool),
-        silent=silent,
-        answered=tuple(words["answered"]),
-        candidates=_array(words["candidates"], np.int32),
-        selection=selection,
-    )
-
-
-def _listed(array: Any) -> list | None:
-    return None if array is None else np.asarray(array).tolist()
-
-
-def _array(values: list | None, dtype: Any) -> np.ndarray | None:
-    return None if values is None else np.array(values, dtype)
+    """Return the state between two rounds from the values of `words` and `arrays`."""
+    state, info, received = arrays
+    account = Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"]))
+    return Standing(words["phase"], words["round"], state, info, account, None, np.zeros_like(received))
 
 
 class Ask(NamedTuple):

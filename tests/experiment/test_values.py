@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Dataset, Experiment, UserError, callbacks, models, strategies, tasks
+from fedjax_sel import Dataset, Experiment, UserError, callbacks, logs, models, strategies, tasks
 from fedjax_sel.config import VALUES, Config
 from fedjax_sel.experiment import problem
 from fedjax_sel.models import Weights
@@ -740,7 +740,7 @@ def test_a_folder_tells_parameters_apart(tmp_path, field, one, other):
 
 def test_a_run_is_logged_for_tensorboard(tmp_path):
     pytest.importorskip("tensorboardX")
-    fedjax_sel.run(of(), callbacks=[callbacks.TensorBoard(str(tmp_path / "log"))])
+    fedjax_sel.run(of(), callbacks=[logs.TensorBoard(str(tmp_path / "log"))])
     (file,) = (tmp_path / "log").iterdir()
     content = file.read_bytes()
     assert b"test_absolute_error/seed_0" in content and b"megabytes_down/seed_0" in content

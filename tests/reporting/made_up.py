@@ -1,4 +1,4 @@
-"""Runs that nobody ran, for pages: curves that rise, cohorts drawn at random, and labels."""
+"""Runs that nobody ran, for pages: curves that rise, and cohorts drawn at random."""
 
 from pathlib import Path
 
@@ -44,13 +44,11 @@ def result(final=0.8, rounds=ROUNDS, seconds=None, **changes):
 
 def run(name, final, **changes):
     found = result(final, **{"algo": name.partition("[")[0], **changes})
-    clients = np.random.default_rng(1).uniform(size=(SEEDS, CLIENTS))
-    return Run(name, Path("runs") / "nowhere", found, clients)
+    return Run(name, Path("runs") / "nowhere", found)
 
 
 def chapter(runs, title="a setting", differs=""):
-    labels = np.random.default_rng(2).integers(0, 30, (SEEDS, CLIENTS, 10))
-    return Chapter(title, differs, runs, labels, [])
+    return Chapter(title, differs, runs)
 
 
 def chapters():

@@ -1,4 +1,4 @@
-"""`report --html` on folders: what is read again, and what is not imported."""
+"""`report --html` on folders: what is read, and what is not imported."""
 
 import dataclasses
 
@@ -7,7 +7,6 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.cli import command_line, report
-from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import html
 from fedjax_sel.runs import run_files
@@ -47,48 +46,14 @@ def write(folder, rounds, cohorts, **changes):
     return result
 
 
-def test_a_page_of_a_run_has_all_that_its_folder_and_its_data_tell(real, tmp_path, capsys):
+def test_a_page_of_a_run_needs_its_folder_only(real, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(problem, "load_data", lambda *_: pytest.fail("the data were read"))
     path = tmp_path / "here" / "page.html"
     assert command_line.guarded(report.main, [str(real), "--html", str(path)]) == 0
     assert capsys.readouterr().out == f"Report in {path}\n"  # and no picture that nobody asked for
     (one,) = numbers_of(path.read_text())["settings"]
     (run,) = one["runs"]
-    assert np.shape(one["labels"]) == (2, made_up.CLIENTS * 10) and sum(one["labels"][0]) > 1000
-    assert len(run["clients"]["mean"]) == made_up.CLIENTS and all(0 <= value <= 1 for value in run["clients"]["mean"])
-    assert "fedjax_sel " in path.read_text() and "Left out" not in path.read_text()
-
-
-def test_quick_leaves_out_what_needs_the_data_and_says_so(real, tmp_path, monkeypatch):
-    monkeypatch.setattr(problem, "load_data", lambda *_: pytest.fail("the data were read"))
-    path = tmp_path / "page.html"
-    assert command_line.guarded(report.main, [str(real), "--html", str(path), "--quick"]) == 0
-    (one,) = numbers_of(path.read_text())["settings"]
-    assert one["labels"] is None and one["runs"][0]["clients"] is None and "--quick: label counts" in path.read_text()
-
-
-def test_labels_are_those_of_the_partition(real):
-    config = fedjax_sel.Experiment(fedjax_sel.load(str(real)).config)
-    data = problem.load_data(config, 0.0)
-    found = html.label_counts(real)
-    assert found.shape == (2, made_up.CLIENTS, 10)
-    for seed in (0, 1):
-        own = problem.partitioned(config.replace(seeds=[seed]), data)[1][0].indices
-        for client in (0, 5, 11):
-            labels = np.asarray(data.train_labels)[own[client]]
-            assert [(labels == label).sum() for label in range(10)] == found[seed, client].tolist()
-
-
-def test_labels_of_other_data_than_the_runs_are_not_shown(real, tmp_path):
-    import shutil
-
-    copied = shutil.copytree(real, tmp_path / "copied")
-    (copied / run_files.RESULT).unlink()
-    shutil.rmtree(copied / run_files.CHECKPOINTS)
-    data = run_files.read_json(copied / run_files.DATA)
-    data["partitions"]["1"]["sha256"] = "0" * 64
-    run_files.write_json(copied / run_files.DATA, data)
-    with pytest.raises(UserError, match="SHA-256 mismatch"):
-        html.label_counts(copied)
+    assert len(run["counts"]["mean"]) == made_up.CLIENTS and "fedjax_sel " in path.read_text()
 
 
 def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
@@ -98,7 +63,7 @@ def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
     path = tmp_path / "page.html"
     with pytest.warns(UserWarning, match="the rows cannot be verified"):
         assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
-    assert path.read_text().count("names code (named_by_a_folder:data)") == 2
+    assert "named_by_a_folder:data" in path.read_text()
 
 
 def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
@@ -123,7 +88,6 @@ def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
 @pytest.mark.parametrize(
     "arguments,says",
     [
-        (["RUN", "--quick"], "--quick: has no effect without --html"),
         (["RUN", "--html", "FOLDER"], "is a folder; name a file in it"),
         (["RUN", "--html", "page.png"], "does not end in .html"),
         (["RUN", "--out", "page.html"], "is a page, not a picture; write --html page.html"),
@@ -141,7 +105,7 @@ def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, say
     write(tmp_path / "RUN", 20, 20)
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FILE").touch()
-    assert command_line.guarded(report.main, [*arguments, *(["--quick"] if "--html" in arguments else [])]) == 2
+    assert command_line.guarded(report.main, arguments) == 2
     err = capsys.readouterr().err
     (sentence,) = [line for line in err.splitlines() if line.startswith("error: ")]
     assert says in sentence

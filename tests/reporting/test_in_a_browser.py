@@ -161,7 +161,8 @@ def test_maps_follow_their_choices(shown):
     cells = "document.querySelector('[data-plots=cohorts] .canvas').data[0].z"
     assert opened.run(f"{cells}.flat().reduce((a, b) => a + b)") == 60  # three of twelve, twenty times
     before = opened.run(cells)
-    for pick, value in (("cohorts-run-0", "oort"), ("cohorts-seed-0", "3"), ("cohorts-order-0", "often")):
+    orders = [("cohorts-order-0", "id"), ("cohorts-order-0", "often")]
+    for pick, value in (("cohorts-run-0", "oort"), ("cohorts-seed-0", "3"), *orders):
         opened.run(
             f"(s => {{ s.value = '{value}'; s.dispatchEvent(new Event('change')); }})"
             f"(document.querySelector('[data-pick={pick}]'))"
@@ -233,7 +234,7 @@ def test_hiding_all_strategies_says_why_nothing_is_shown(shown):
 @pytest.mark.slow
 def test_controls_without_an_effect_are_not_shown(chromium, tmp_path):
     path = tmp_path / "report.html"
-    path.write_text(html.render([made_up.chapter([made_up.run("random", 0.6, seeds=1)._replace(clients=None)])]))
+    path.write_text(html.render([made_up.chapter([made_up.run("random", 0.6, seeds=1)])]))
     chromium.errors.clear()
     chromium.open(path)
     for control in ("[data-strategy]", "[data-control=band]", "[data-control=smooth]", ".sort", "select"):

@@ -78,7 +78,7 @@ def test_elements_are_closed_in_order_and_links_lead_to_sections():
     sections = [link for link in page.values("a", "href") if link.startswith("#")]
     assert sections[:4] == ["#verdict-0", "#curves-0", "#budgets-0", "#results-0"]
     folded = [own["id"] for tag, own in page.found if tag == "details" and "id" in own and "open" not in own]
-    assert folded == ["pairs-0", "selection-0", "labels-0", "served-0", "reproduction-0"]
+    assert folded == ["pairs-0", "selection-0", "reproduction-0"]
 
 
 def card(text):
@@ -107,8 +107,8 @@ def test_the_verdict_stands_first_and_has_the_numbers_of_the_tables():
 
 def test_too_few_seeds_are_named_with_the_seeds_that_are_needed_and_the_next_command():
     names = ("random", "fedcor", "fl_dp3s")
-    runs = [made_up.run(name, 0.6 + 0.1 * i, seeds=5)._replace(clients=None) for i, name in enumerate(names)]
-    headline, lines, text = card(html.render([made_up.chapter(runs)._replace(labels=None)]))
+    runs = [made_up.run(name, 0.6 + 0.1 * i, seeds=5) for i, name in enumerate(names)]
+    headline, lines, text = card(html.render([made_up.chapter(runs)]))
     assert headline == "No winner yet: 5 seeds are too few to tell (6 needed)"
     assert [line[5] for line in lines] == ["too few seeds", "too few seeds", ""]
     assert "--config config.json --algos random fedcor fl_dp3s --seeds 10 --out runs/more" in text
@@ -156,7 +156,7 @@ def test_a_warm_up_is_that_of_the_strategys_queries():
 
 def test_names_are_shown_and_never_read_as_html():
     runs = [made_up.run("random", 0.6), made_up.run(NASTY, 0.7, algo="random")]
-    text = html.render([made_up.chapter(runs, title=NASTY, differs=NASTY)._replace(left_out=[NASTY])])
+    text = html.render([made_up.chapter(runs, title=NASTY, differs=NASTY)])
     assert "alert(1)</script>" not in text and "| <b>" not in text
     assert text.count("<script") == text.count("</script>") == 3
     assert numbers_of(text)["settings"][0]["runs"][1]["name"] == NASTY
@@ -196,22 +196,6 @@ def test_unfinished_runs_are_not_held_against_others():
     row = re.search(r'<tr data-run="fedcor">.*?</tr>', table, re.DOTALL)[0]
     cells = dict(zip(heads[1:], re.findall(r"<td[^>]*>(.*?)</td>", row)))
     assert cells["rounds so far"] == "7 of 20"
-
-
-def test_where_less_is_better_the_worst_served_have_most():
-    run = made_up.run("random", 0.6)
-    ranked = html.clients(run)["mean"]
-    assert ranked == sorted(ranked)
-    run = run._replace(result=dataclasses.replace(run.result, higher_is_better=False))
-    assert html.clients(run)["mean"] == ranked[::-1]
-
-
-def test_labels_are_of_the_data_that_a_run_was_made_from(monkeypatch, tmp_path):
-    """Also where `data.json` is lost, and `result.json` alone tells."""
-    told = {"a": {"dataset": "1"}, "b": {"dataset": "2"}, "c": None, "d": None}
-    monkeypatch.setattr(html.folder, "made_from", lambda path: told[path.name])
-    monkeypatch.setattr(html, "label_counts", lambda path: np.full((1, 2, 3), ord(path.name)))
-    assert [int(html._labels_of(tmp_path / name, {}, [], print)[0, 0, 0]) for name in "abcd"] == list(map(ord, "abcd"))
 
 
 def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):

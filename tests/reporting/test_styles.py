@@ -45,14 +45,11 @@ def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can
     results = [made_up.result(0.97), made_up.result(0.99, algo="fedcor")]
     rows = [comparison.row("s", name, result) for name, result in zip(("random", "fedcor"), results)]
     comparison_plots.draw(rows, results, tmp_path)
-    assert sorted(map(len, bands.values())) == [2] * 6
+    assert sorted(map(len, bands.values())) == [2] * 3
     for axis, drawn in bands.items():
         for low, high in drawn:
             assert (low >= 0).all() and (low <= high).all()
-            if "accuracy" in axis.get_ylabel():
-                assert (high <= 1).all()
-            if axis.get_ylabel().startswith("clients"):
-                assert (high <= made_up.CLIENTS).all()
+            assert "accuracy" in axis.get_ylabel() and (high <= 1).all()
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def test_the_best_setting_is_that_of_the_largest_mean(swept):
     worse = sweeps.best([row._replace(higher_is_better=False) for row in swept.rows], grid)
     assert worse["full"].last_rounds.mean == min(mean for (name, _), mean in means.items() if name == "full")
     text = (swept.out / "comparison.md").read_text()
-    assert "## Sweep" in text and "learning_rate=0.3" in text and (swept.out / "sweep.png").exists()
+    assert "## Sweep" in text and "learning_rate=0.3" in text
     folder = swept.out / "learning_rate=0.1" / "random"
     assert fedjax_sel.load(folder).config.training.learning_rate == 0.1
     np.testing.assert_array_equal(fedjax_sel.load(folder).cohorts, swept.result("random", "learning_rate=0.1").cohorts)

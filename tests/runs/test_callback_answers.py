@@ -1,4 +1,4 @@
-"""A true answer ends a run, whatever it is of; what is neither true nor false is refused in a sentence."""
+"""A true answer ends a run, whatever it is of."""
 
 import signal
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError, callbacks
+from fedjax_sel import callbacks
 from fedjax_sel.runs import checkpoint, reading, run_files
 from fedjax_sel.runs.experiment import run_experiment
 from tests.experiment.test_values import of
@@ -31,14 +31,6 @@ def test_an_answer_is_as_true_as_it_is(method):
     assert all(callbacks.call((Answers(answer),), method) is True for answer in TRUE)
     assert all(callbacks.call((Answers(answer),), method) is False for answer in FALSE)
     assert callbacks.call((Answers(None), Answers(np.asarray(True)), Answers(0)), method)
-
-
-@pytest.mark.parametrize("answer", [np.zeros(2), jnp.zeros(3)])
-def test_an_answer_that_is_neither_is_refused(answer):
-    with pytest.raises(
-        UserError, match=r"^callbacks: Answers.chunk returns a value of type .*, which is neither true "
-    ):
-        callbacks.call((Answers(True), Answers(answer)), "chunk")
 
 
 def test_methods_that_are_not_asked_answer_what_they_like():

@@ -1,4 +1,4 @@
-"""A Selector goes on from its file exactly, at any point of a round; nothing else is read as one."""
+"""A Selector goes on from its file exactly, between any two rounds; nothing else is read as one."""
 
 import concurrent.futures
 
@@ -68,10 +68,13 @@ def test_it_goes_on_exactly(tmp_path):
 
     log, selector = [], make()
     for place in range(CALLS * T):
-        selector.save(tmp_path / "selector.npz")
-        if place % 2 == 0:  # every point of a round, in one round or the other
+        if place % CALLS == 0:
+            selector.save(tmp_path / "selector.npz")
             selector = make()
             selector.load(str(tmp_path / "selector.npz"))
+        else:
+            with pytest.raises(UserError, match=r"^save: round \d has begun; save after `update`"):
+                selector.save(tmp_path / "selector.npz")
         one_call(selector, log)
     assert log == wanted and selector.bill() == whole.bill()
     (tmp_path / "usual").touch()
@@ -81,7 +84,6 @@ def test_it_goes_on_exactly(tmp_path):
 
 def test_other_files_and_other_selectors_are_refused(tmp_path):
     path, selector = tmp_path / "selector.npz", make()
-    selector.asks()
     selector.save(path)
     for others, word in (({"seed": 4}, "seed"), ({"clients": None}, "clients"), ({"sizes": [9] * N}, "sizes")):
         with pytest.raises(UserError, match=rf"another Selector \({word}\)"):

@@ -1,14 +1,13 @@
 """The self-contained HTML page of one or several runs: its content, which `templates/page.html` lays out."""
 
 import base64
-import dataclasses
 import datetime
 import functools
 import itertools
 import json
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,12 +18,11 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking, experiment_of, problem
-from fedjax_sel.experiment.problem import Given
+from fedjax_sel.experiment import checking, experiment_of
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
-from fedjax_sel.runs import checkpoint, folder, reading, run_files, sweep
+from fedjax_sel.runs import folder, reading, run_files, sweep
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.version import __version__
 
@@ -110,42 +108,6 @@ def _difference(first: dict[str, Any], here: dict[str, Any]) -> str:
     return "; ".join(f"{name} {here[name]!r}, not {first[name]!r}" for name in changed if name != DATA_AND_PARTITION)
 
 
-def label_counts(path: Path) -> np.ndarray | None:
-    """Return a run's training examples per client and label, int [seeds, N, C]; None if the targets are not classes.
-
-    Raises UserError if the data cannot be read or differ from the run's data, or the configuration names code.
-    """
-    config = folder.stored_config(path)
-    reject_plugins(path)
-    experiment = experiment_of(config)
-    newest = checkpoint.newest(path)
-    share = None if newest is None else newest["server_validation"]
-    if share is None:
-        share = checking.server_validation(config, checking.check(experiment).strategy)
-    dataset = problem.load_data(experiment, share)
-    if not dataset.has_classes:
-        return None
-    dataset, parts, _ = problem.partitioned(experiment, dataset)
-    recorded = folder.made_from(path)
-    if recorded is not None:
-        now = folder.digests(Given(dataset, parts), config.run.seeds)
-        if any(recorded[name] != now[name] for name in ("dataset", "partitions")):
-            raise UserError(
-                f"{path}: the current data differ from the run's data (SHA-256 mismatch); restore the original data"
-            )
-    return np.stack([part.label_counts(dataset.train_labels, dataset.num_classes) for part in parts])
-
-
-def reject_plugins(path: Path) -> None:
-    """Reject a run whose data or model needs code that its configuration names; a report must not import it."""
-    named = folder.stored_config(path).plugins()
-    if named:
-        raise UserError(
-            f"{path}: its configuration names code ({', '.join(named)}), which only a run imports; use "
-            "fedjax_sel.per_client in your own script instead"
-        )
-
-
 MOST_PLACES = 1000
 
 
@@ -183,7 +145,6 @@ class Run(NamedTuple):
     name: str
     path: Path
     result: Result
-    clients: np.ndarray | None  # measure of the final models on each client's data, [seeds, N]
     warmup: int = 0  # rounds before the strategy's first queries end, such as FedCor's warm-up
 
 
@@ -231,21 +192,9 @@ def cohorts(run: Run) -> dict[str, Any] | None:
     }
 
 
-def counts(run: Run) -> dict[str, Any]:
-    """Return the training rounds per client in descending order."""
-    return _ranked(-np.sort(-run.result.selection_counts.astype(np.float64), axis=1))
-
-
-def clients(run: Run) -> dict[str, Any] | None:
-    """Return the measure of the final models on each client's data, worst first; None if not evaluated."""
-    if run.clients is None:
-        return None
-    ascending = np.sort(run.clients.astype(np.float64), axis=1)
-    return _ranked(ascending if run.result.higher_is_better else ascending[:, ::-1])
-
-
-def _ranked(values: np.ndarray, most: int = 400) -> dict[str, Any]:
-    """Return a curve over ranks from values [seeds, N], for at most `most` evenly spaced ranks."""
+def counts(run: Run, most: int = 400) -> dict[str, Any]:
+    """Return the training rounds per client in descending order, for at most `most` evenly spaced ranks."""
+    values = -np.sort(-run.result.selection_counts.astype(np.float64), axis=1)
     ranks = np.unique(np.linspace(0, values.shape[1] - 1, min(values.shape[1], most)).round().astype(int))
     return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
 
@@ -268,60 +217,19 @@ class Chapter(NamedTuple):
     title: str
     differs: str  # difference from the first setting
     runs: list[Run]
-    labels: np.ndarray | None  # number of examples per client and label, int [seeds, N, C]
-    left_out: list[str]  # omitted content with reasons
 
 
-def chapters_of(found: Sequence[Setting], with_data: bool, say: Callable[[str], None]) -> list[Chapter]:
-    """Return a page's chapters; without data, they have neither label counts nor per-client results."""
+def chapters_of(found: Sequence[Setting]) -> list[Chapter]:
+    """Return a page's chapters."""
     chapters = []
-    labels_read: dict[str, np.ndarray | str | None] = {}
     for setting in found:
-        first_path, first = next(iter(setting.results.items()))
-        left_out: list[str] = [] if with_data else [WITHOUT_DATA]
-        labels = _labels_of(first_path, labels_read, left_out, say) if with_data else None
-        runs = []
-        for path, (name, result) in zip(setting.results, named(setting).items()):
-            clients = _clients_of(path, result, left_out, say) if with_data else None
-            runs.append(Run(name, path, result, clients, warmup(result)))
-        chapters.append(Chapter(plots.title(first.config, first.data_source), setting.differs, runs, labels, left_out))
+        runs = [
+            Run(name, path, result, warmup(result))
+            for path, (name, result) in zip(setting.results, named(setting).items())
+        ]
+        first = runs[0].result
+        chapters.append(Chapter(plots.title(first.config, first.data_source), setting.differs, runs))
     return chapters
-
-
-WITHOUT_DATA = "--quick: label counts and per-client results, which need the data."
-
-
-def _labels_of(
-    path: Path, known: dict[str, np.ndarray | str | None], left_out: list[str], say: Callable[[str], None]
-) -> np.ndarray | None:
-    """Return a run's label counts, or None with the reason in `left_out`; `known` holds those of equal data."""
-    made_from = folder.made_from(path)
-    key = str(path) if made_from is None else json.dumps(made_from, sort_keys=True)
-    if key not in known:
-        say(f"partitioning the data of {path} to count labels")
-        try:
-            known[key] = label_counts(path)
-        except UserError as error:
-            known[key] = str(error)
-    found = known[key]
-    if isinstance(found, str):
-        left_out.append(f"Label counts: {found}.")
-        return None
-    return found
-
-
-def _clients_of(path: Path, result: Result, left_out: list[str], say: Callable[[str], None]) -> np.ndarray | None:
-    """Return the measure of a finished run's final models on each client, or None."""
-    if not result.finished:
-        return None
-    say(f"evaluating the final models of {path} on each client")
-    try:
-        reject_plugins(path)
-        found = reading.per_client(dataclasses.replace(result, weights=checkpoint.read_weights(path)))
-    except UserError as error:
-        left_out.append(f"Per-client results: {error}.")
-        return None
-    return np.asarray(next(values for name, values in found.items() if name != "loss"))
 
 
 # The HTML of the page.
@@ -380,9 +288,6 @@ def _origin(run: Run) -> dict[str, str]:
     return {name: text for name, text in lines.items() if text}
 
 
-MOST_LABELS = 200_000  # label counts of all seeds; above it, the page has only the counts of the first seed
-
-
 def render(chapters: Sequence[Chapter]) -> str:
     """Return the page as HTML."""
     styles = styles_of(run.name for chapter in chapters for run in chapter.runs)
@@ -419,17 +324,12 @@ def _template() -> jinja2.Template:
 
 
 def _chapter_as_json(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
-    first, labels = chapter.runs[0].result, chapter.labels
-    if labels is not None and labels.size > MOST_LABELS:
-        labels = labels[:1]
+    first = chapter.runs[0].result
     return {
         "target": first.config.run.target_accuracy,
         "measure": first.test_measure,
         "words": first.measure_in_words,
         "clients": first.config.num_training_clients,
-        "seeds": list(first.seeds),
-        "labels": None if labels is None else [short(one) for one in labels],
-        "classes": 0 if labels is None else labels.shape[2],
         "runs": [_run_as_json(run) for run in chapter.runs],
         "pairs": [
             {"words": own[0].words, "baseline": own[0].baseline, "pairs": [_pair(pair) for pair in own]}
@@ -449,7 +349,6 @@ def _run_as_json(run: Run) -> dict[str, Any]:
         "at": places(run.result),
         "curves": curves(run),
         "counts": counts(run),
-        "clients": clients(run),
         "cohorts": cohorts(run),
     }
 
@@ -504,22 +403,13 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         "has_clock": comparison.has_clock(rows),
         "parts": _parts(chapter),
         "reproduction": _reproduction(chapter),
-        "left_out": chapter.left_out,
     }
 
 
 def _parts(chapter: Chapter) -> dict[str, str]:
     """Return the headings of a setting's folded sections, by the kind of their plots."""
-    given = {
-        "results": ("Results and costs", True),
-        "pairs": ("Paired differences", len(chapter.runs) > 1),
-        "selection": ("Client selection", True),
-        "labels": ("Labels per client", chapter.labels is not None),
-        "served": ("Performance per client", any(run.clients is not None for run in chapter.runs)),
-        "reproduction": ("Reproduction", True),
-        "left_out": ("Left out", bool(chapter.left_out)),
-    }
-    return {kind: heading for kind, (heading, shown) in given.items() if shown}
+    pairs = {"pairs": "Paired differences"} if len(chapter.runs) > 1 else {}
+    return {"results": "Results and costs", **pairs, "selection": "Client selection", "reproduction": "Reproduction"}
 
 
 def _rows(chapter: Chapter) -> list[comparison.Row]:

@@ -86,8 +86,7 @@ function sortable(table) {
 }
 
 const KINDS = {
-  curves: curvePictures, others: otherPictures, pairs: pairPictures, selection: selectionPictures, cohorts: cohortPictures, labels: labelPictures,
-  served: servedPictures,
+  curves: curvePictures, others: otherPictures, pairs: pairPictures, selection: selectionPictures, cohorts: cohortPictures,
 };
 // Controls without an effect on this page are left out.
 const runs = report.settings.flatMap((setting) => setting.runs);

@@ -122,14 +122,14 @@ function overTime(setting, key, label, options) {
   };
 }
 
-function overRanks(setting, key, x, y, options) {
+function counts(setting) {
   return (canvas) => {
-    const known = shownRuns(setting).filter((run) => run[key]);
-    const own = { ...options, xShort: "client", together: known.length };
-    const found = known.map((run) => traces(run, run[key].rank, run[key], own));
-    const yaxis = { rangemode: options.ceiling === 1 ? "normal" : "tozero" };
+    const known = shownRuns(setting);
+    const own = { floor: 0, xShort: "client", together: known.length };
+    const found = known.map((run) => traces(run, run.counts.rank, run.counts, own));
     const labels = endLabels(found, canvas.clientHeight, false);
-    return found.length ? { data: together(found), layout: layout(x, y, { ...labels, uirevision: key, yaxis }) } : null;
+    const axes = { ...labels, uirevision: "counts", yaxis: { rangemode: "tozero" } };
+    return found.length ? { data: together(found), layout: layout("client rank, most selected first", "rounds with training", axes) } : null;
   };
 }
 
@@ -166,14 +166,8 @@ function timePicture(place, setting, key, blocks) {
   const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD").replace(/^(gini|jain)/, capital) + unit;
   picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
-function servedPictures(place, setting) {
-  picture(place, `${capital(setting.words)} of the final model on each client's training data.`,
-    "Clients are sorted per seed, worst first; lines are means over seeds at each rank.",
-    overRanks(setting, "clients", "client rank, worst first", setting.words,
-      setting.words.includes("accuracy") ? { floor: 0, ceiling: 1 } : { floor: 0 }));
-}
 function selectionPictures(place, setting) {
   picture(place, "Selection counts.", "Clients are sorted by number of training rounds, in descending order.",
-    overRanks(setting, "counts", "client rank, most selected first", "rounds with training", { floor: 0 }));
+    counts(setting));
   timePicture(place, setting, "clients_seen", 1);
 }

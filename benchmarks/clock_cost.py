@@ -28,8 +28,8 @@ CASES = (("fedcor/fmnist-2spc", "random"), ("fedcor/fmnist-2spc", "fedcor"), ("f
 class Runner:
     """A run that executes one chunk at a time."""
 
-    def __init__(self, preset: str, algo: str, chunks: int, timing: str):
-        config = rounds.setting(preset, 1, algo, timing=timing)
+    def __init__(self, preset: str, algo: str, chunks: int, **settings: Any):
+        config = rounds.setting(preset, 1, algo, **settings)
         config = config.replace(rounds=config.run.chunk * (chunks + rounds.UNTIMED))
         self._program = run.prepare(pose(config), eval_every=0)
         self._carry, self._first = self._program.carry, 0
@@ -46,17 +46,17 @@ class Runner:
         return time.process_time() - started
 
 
-def measured(preset: str, algo: str, law: str, chunks: int) -> dict[str, Any]:
-    """Return the ratios of adjacent chunks with and without a clock."""
-    without, timed = (Runner(preset, algo, chunks, timing) for timing in ("none", law))
+def measured(preset: str, algo: str, chunks: int, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """Return the ratio of adjacent chunks with the settings `other` and with `one`: median and quartiles."""
+    first, second = (Runner(preset, algo, chunks, **settings) for settings in (one, other))
     ratios = []
     for number in range(chunks):
-        pair = [runner.chunk() for runner in ((without, timed) if number % 2 else (timed, without))]
-        off, on = pair if number % 2 else pair[::-1]
-        ratios.append(on / off)
+        pair = [runner.chunk() for runner in ((first, second) if number % 2 else (second, first))]
+        before, after = pair if number % 2 else pair[::-1]
+        ratios.append(after / before)
     low, _, high = statistics.quantiles(ratios, n=4)
     return {
-        "preset": preset, "algo": algo, "timing": law, "chunks": chunks, "ratio": round(statistics.median(ratios), 4),
+        "preset": preset, "algo": algo, **other, "chunks": chunks, "ratio": round(statistics.median(ratios), 4),
         "lower_quartile": round(low, 4), "upper_quartile": round(high, 4),
     }  # fmt: skip
 
@@ -70,7 +70,7 @@ def main() -> None:
     jax.config.update("jax_num_cpu_devices", 1)
     cases = []
     for (preset, algo), law in itertools.product(CASES, ("none", arguments.timing)):
-        cases.append(case := measured(preset, algo, law, arguments.chunks))
+        cases.append(case := measured(preset, algo, arguments.chunks, {"timing": "none"}, {"timing": law}))
         print(f"{preset:20} {algo:8} {law:10} {case['ratio']:.3f} times the CPU time without a clock "
               f"({case['lower_quartile']:.3f} to {case['upper_quartile']:.3f})", flush=True)  # fmt: skip
     reports.write(arguments.out, reports.head() | {"cases": cases})

@@ -66,7 +66,7 @@ def likeliest(logits: jax.Array) -> jax.Array:
 
 
 GEMD = "gemd"
-SECONDS = "seconds"
+SECONDS, STALENESS = "seconds", "staleness"
 EPSILONS = ("largest_epsilon", "mean_epsilon")  # over all clients, at the end of a round
 UNDEFINED_CLIENTS = "undefined_clients"
 TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"

@@ -310,6 +310,7 @@ FAST = "--presets fedcor/fmnist-2spc --seeds 1"
 RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: a run's folder, HERE: a checkout
     "benchmarks/absence.py": "ABSENCE --out OUT",
     "benchmarks/absence_answers.py": "--seeds 2 --rounds 2 --out OUT",
+    "benchmarks/asynchronous.py": "--chunks 2 --out OUT",
     "benchmarks/beside_papers.py": "",
     "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 32 --out OUT",  # of which 30 before a checkpoint
     "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
@@ -335,6 +336,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "tools/tables.py": "",
 }
 SMALLER = {  # what the command line leaves as it is
+    "benchmarks/asynchronous.py": {"CASES": (("fedcor/fmnist-2spc", "random", 10),)},
     "benchmarks/clock_cost.py": {"CASES": (("fedcor/fmnist-2spc", "random"),)},
     "benchmarks/two_versions.py": {"CASES": (("fedcor/fmnist-2spc", "random", 1),)},
     "benchmarks/wide.py": {"LAYERS": ((2048, 512),), "BATCHES": (4,), "STEPS": 2, "TURNS": 1},

@@ -87,6 +87,13 @@ _CLIENT_STATE = OnlyWith(
 _WITH_MODE = OnlyWith("a named mode of --available", lambda config: config.selection.available in MODES)
 _SOME_AWAY = OnlyWith("--available other than 1", lambda config: config.selection.available_share != 1)
 _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
+_ASYNCHRONOUS = OnlyWith(
+    "--concurrency", lambda config: config.timing.timing != "none" and config.timing.concurrency is not None
+)
+_TIMED_ABSENCE = OnlyWith(
+    "--timing and an --available other than 1",
+    lambda config: config.timing.timing != "none" and config.selection.available_share != 1,
+)
 _PRIVATE = OnlyWith("--privacy", lambda config: config.selection.privacy is not None)
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
@@ -150,6 +157,9 @@ ServerRate = Annotated[float | None, _POSITIVE]
 Available = Annotated[str, _available]
 Deadline = Annotated[str | None, _LIMIT]
 Factor = Annotated[float, _range(lambda factor: 1 <= factor < _INF, "is below 1 or not finite")]
+Concurrency = Annotated[int | None, _range(lambda count: count >= 1, "is below 1")]
+Staleness = Annotated[int | None, _range(lambda steps: steps >= 0, "is negative; give 0 or more")]
+Seconds = Annotated[float | None, _POSITIVE]
 Target = Annotated[float | None, _range(lambda value: value > 0, "is not positive")]
 Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
 AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
@@ -380,6 +390,31 @@ class TimingConfig:
     )
     over_select: Factor = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
     server_seconds: NonNegative = _setting(0.0, "seconds of the server's own work per round, e.g. selection", _TIMED)
+    concurrency: Concurrency = _setting(
+        None,
+        "C, clients that train at the same time in asynchronous rounds: the server steps after each K reports, and "
+        "starts K idle clients; a multiple of K (default: synchronous rounds)",
+        _TIMED,
+    )
+    staleness: Literal["constant", "polynomial", "hinge"] = _setting(
+        "polynomial",
+        "factor of a report's weight, by the server's steps s since its dispatch; constant: 1; polynomial: (s + 1)^-a; "
+        "hinge: 1 up to s = b, then 1 / (a (s - b) + 1)",
+        _ASYNCHRONOUS,
+    )
+    staleness_args: Pairs = _setting((), "parameters of --staleness, e.g. a=0.5", _ASYNCHRONOUS)
+    max_staleness: Staleness = _setting(None, "largest staleness of an aggregated report", _ASYNCHRONOUS)
+    availability_seconds: Seconds = _setting(
+        None,
+        "simulated seconds of each column of a file of --available, or of each step of a mode or share; a client that "
+        "becomes unavailable while it trains loses its report (default: a column per round)",
+        _TIMED_ABSENCE,
+    )
+    max_seconds: Seconds = _setting(
+        None,
+        "simulated seconds after which a run ends, at the end of a --chunk; --rounds is then the upper bound",
+        _TIMED,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -437,8 +472,8 @@ OPEN = ("model", "partition")  # fields of a Literal type that also accept `mypa
 # Fields that may change when a run is resumed. `on_nonfinite` has no effect until an update is not finite; a run with
 # `stop` rejects earlier rounds that skipped an update (runs/reading.py).
 NOT_OF_THE_TRAJECTORY = {
-    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "keep", "mesh", "on_nonfinite", "out",
-    "resume", "rounds", "seeds_at_once", "target_accuracy",
+    "checkpoint_every", "checkpoint_seconds", "data_dir", "deterministic", "keep", "max_seconds", "mesh",
+    "on_nonfinite", "out", "resume", "rounds", "seeds_at_once", "target_accuracy",
 }  # fmt: skip
 
 
@@ -590,6 +625,11 @@ class Config(_Flat):
         return math.ceil(round(self.selection.num_selected * factor, 6))
 
     @property
+    def row_seconds(self) -> float:
+        """Simulated seconds of a row of availability; 0: a row per round."""
+        return (self.has_effect("availability_seconds") and self.timing.availability_seconds) or 0.0
+
+    @property
     def num_training_clients(self) -> int:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
@@ -631,8 +671,8 @@ class Config(_Flat):
         if self.selection.available not in MODES:  # so does one without a mode of availability
             del values["available_args"]
         for name in _LATER:  # so does one with the defaults of settings that came later
-            if values[name] == FIELDS[name].default:
-                del values[name]
+            if values.get(name) in (FIELDS[name].default, []):
+                values.pop(name, None)
         return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
@@ -643,6 +683,7 @@ PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of ke
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
     "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "privacy", "privacy_unit",
+    "concurrency", "staleness", "staleness_args", "max_staleness", "availability_seconds",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 
@@ -698,11 +739,12 @@ def validate(config: Config) -> None:
     steps, epochs = values["local_steps"], values["local_epochs"]
     if (steps is None) == (epochs is None):
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
+    _check_concurrency(config)
     late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
-    if values["aggregation"] == "unbiased" and late:
+    if values["aggregation"] == "unbiased" and (late or config.row_seconds):
         raise UserError(
-            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline "
-            "or --over-select; remove these flags or choose another rule"
+            "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline, "
+            "--over-select or --availability-seconds; remove these flags or choose another rule"
         )
     together, count = values["seeds_at_once"], len(values["seeds"])
     if together is not None and (together < 1 or count % together):
@@ -713,3 +755,24 @@ def validate(config: Config) -> None:
         )
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")
+
+
+def _check_concurrency(config: Config) -> None:
+    """Reject asynchronous rounds without a clock, or together with settings of synchronous rounds."""
+    chosen, k, n = config.timing, config.selection.num_selected, config.num_training_clients
+    if chosen.concurrency is None:
+        return
+    reason = ""
+    if chosen.timing == "none":
+        reason = "asynchronous rounds need the simulated clock; add --timing tiers, lognormal or a file"
+    elif chosen.concurrency > n:
+        reason = f"exceeds the {n} clients; choose at most {n // k * k}"
+    elif chosen.concurrency % k:
+        near = max(chosen.concurrency // k, 1) * k
+        reason = f"is not a multiple of the K = {k} reports of a step (--num-selected); choose {near} or {near + k}"
+    elif chosen.over_select > 1:
+        reason = "asynchronous rounds wait for no late report; remove --over-select"
+    elif config.training.aggregation == "unbiased":
+        reason = "fast clients report more often, so --aggregation unbiased is not possible; choose another rule"
+    if reason:
+        raise UserError(f"--concurrency: {chosen.concurrency}: {reason}")

@@ -62,6 +62,12 @@ class Settings(TypedDict, total=False):
     deadline: str | None
     over_select: float
     server_seconds: float
+    concurrency: int | None
+    staleness: Literal["constant", "polynomial", "hinge"]
+    staleness_args: Mapping[str, Any] | Sequence[Any]
+    max_staleness: int | None
+    availability_seconds: float | None
+    max_seconds: float | None
     rounds: int
     seeds: int | str | Sequence[int]
     data_seed: int | None

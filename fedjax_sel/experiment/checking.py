@@ -24,8 +24,9 @@ from fedjax_sel.strategies.checks import BrokenContractError
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
 from fedjax_sel.timing import Law
-from fedjax_sel.training import client, optimizers
+from fedjax_sel.training import client, optimizers, server
 from fedjax_sel.training.optimizers import FederatedOptimizer, Finished, Memory, Report
+from fedjax_sel.training.server import StalenessWeight
 
 # lbfgs needs the loss of a step; noisy_sgd draws noise from its own key; sm3 has no state for a scalar
 _NOT_HERE = ("lbfgs", "noisy_sgd", "sm3")
@@ -138,6 +139,7 @@ def _server(training: TrainingConfig, federated: FederatedOptimizer) -> optax.Gr
 
 MODES: Registry[Mode] = Registry("--available", Mode, availability.TABLE)
 LAWS: Registry[Law] = Registry("--timing", Law, timing.TABLE)
+STALENESS: Registry[StalenessWeight] = Registry("--staleness", StalenessWeight, server.STALENESS)
 TASKS: Registry[Task] = Registry("--task", Task, tasks.TABLE)
 DATASETS: Registry[Dataset] = Registry("--dataset", Dataset)  # plug-ins only; `data.load` reads named data sets
 MODELS: Registry[object] = Registry("--model", object)  # plug-ins only; `models.make` builds named models
@@ -228,6 +230,23 @@ def _law(experiment: Experiment) -> Law | None:
     return LAWS.make(settings.timing, **arguments)
 
 
+def _check_asynchronous(config: Config, strategy: Strategy, optimizer: FederatedOptimizer) -> None:
+    """Reject strategies and optimizers that need all reports of one round."""
+    if strategy.max_selected is not None:
+        raise UserError(
+            f"--concurrency: {strategy.name} decides how many clients it selects, but an asynchronous round starts as "
+            "many as have reported; choose another --algo, or synchronous rounds"
+        )
+    plain = FederatedOptimizer("plain")
+    reports = optimizer.report is plain.report and optimizer.combine is plain.combine
+    if not reports or optimizer.vectors_down or jax.tree.leaves(jax.eval_shape(optimizer.init_own, checks.MODEL)):
+        raise UserError(
+            f"--concurrency: {optimizer.name} combines reports that start from the same model; choose --optimizer "
+            "fedavg, fedprox, fedavgm, fedadagrad, fedadam or fedyogi, or synchronous rounds"
+        )
+    STALENESS.make(config.timing.staleness, **dict(config.timing.staleness_args))
+
+
 class Checked(NamedTuple):
     """An experiment's parts that need no data."""
 
@@ -259,6 +278,8 @@ def check(experiment: Experiment) -> Checked:
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
+    if config.timing.concurrency is not None:
+        _check_asynchronous(config, strategy, optimizers.federated)
     shape = (config.num_training_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
     checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)

@@ -146,14 +146,16 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     else:
         table, source = load_availability(Path(config.selection.available)), config.selection.available
     (covered, clients), rounds, n = table.shape, config.run.rounds, config.num_training_clients
+    if config.row_seconds:
+        rounds = covered  # it starts again after its last column
     if clients != n or covered < rounds:
         raise UserError(
             f"--available: {source} covers {clients} clients and {covered} rounds, but the run has {n} clients and "
             f"{rounds} rounds; change --num-clients, --rounds, or the {'table' if source == 'table' else 'file'}"
         )
-    if not table[: config.run.rounds].any():
+    if not table[:rounds].any():
         raise UserError(
-            f"available: no client is available in any of the {config.run.rounds} rounds; mark available clients with 1"
+            f"available: no client is available in any of the {rounds} rounds; mark available clients with 1"
         )
     return table
 

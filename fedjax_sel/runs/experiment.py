@@ -144,7 +144,7 @@ class Collector:
         lengths = ledger.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
         measure = problem.task.measure.name
         own_tests = (name for kind in ("client", "unseen") for name in tasks.client_columns(kind, measure))
-        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS, *tasks.EPSILONS)
+        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS, tasks.STALENESS, *tasks.EPSILONS)
         self._parts.append(
             Result(
                 config=problem.config,
@@ -259,7 +259,7 @@ class _Process:
         callbacks.call(self._watching, "start", self._config, rounds)
         if self._earlier is not None:
             self._interruption.ended = callbacks.call(self._watching, "resume", self._earlier)
-            if self._interruption.ended or rounds == self._config.run.rounds:  # no round is left, files may be missing
+            if self._interruption.ended or self._earlier.finished:  # no round is left, files may be missing
                 self._final = resumed
         if self._view is not None:
             self._call_view_callbacks(rounds, run.seen_at_first(programs, self._view))
@@ -267,8 +267,10 @@ class _Process:
     def compute(self, programs: list[Any]) -> None:
         """Compute the remaining chunks, until the last round, a signal, a callback or a fatal error ends them."""
         started = time.monotonic()
-        chunks = iter(()) if self._interruption.ended else run.chunks(*programs)
-        for done in _one_ahead(chunks, self._config.run, self._view, self._interruption):
+        is_over = self._interruption.ended or (self._earlier is not None and self._earlier.finished)
+        chunks = iter(()) if is_over else run.chunks(*programs)
+        last = _seconds_are_over(self._config, self._earlier)
+        for done in _one_ahead(chunks, self._config.run, self._view, self._interruption, last):
             self._interruption.listen()  # from here on, an immediate end would lose rounds
             fault = faults.find(self._config, done.first, done.records, self._problem.optimizers.federated)
             good = done.records if fault is None else jax.tree.map(itemgetter(slice(fault.good)), done.records)
@@ -288,8 +290,8 @@ class _Process:
         if faulty:
             self._writer.checkpoint(None, self._collector.result(), False)
         elif done.state is not None:
-            ends = self._interruption.ended or done.first + chunk.num_rounds == self._config.run.rounds
-            self._writer.checkpoint(done.state, self._collector.result(), ends)
+            result = self._collector.result()
+            self._writer.checkpoint(done.state, result, self._interruption.ended or result.finished)
 
     def _call_callbacks(self, done: "_Done", chunk: Result) -> None:
         try:
@@ -318,7 +320,8 @@ class _Process:
                 self._writer.end(weights, result)
         stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
         result = dataclasses.replace(result, stopped_by=stopped_by)
-        if result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
+        synchronous = config.timing.concurrency is None  # others have rounds that only dispatch
+        if synchronous and result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
             self._reporter.say(
                 f"{idle} of {result.cohorts[..., 0].size} seed-rounds have no client and last 0 simulated seconds, so "
                 f"equal seconds are short: check --available and a deadline of {config.selection.algo} itself"
@@ -401,10 +404,33 @@ class _Done(NamedTuple):
     seen: Any  # view of the state after the chunk, if a callback needs it
 
 
+def _seconds_are_over(config: Config, earlier: Result | None) -> Callable[[Chunk], bool]:
+    """Return the function of each next chunk: whether it ends `max_seconds` of all seeds. It waits for the chunk."""
+    limit, spent = config.timing.max_seconds, np.zeros(len(config.run.seeds))
+    if limit is not None and earlier is not None:
+        spent = earlier.seconds_spent[:, -1]
+
+    def are_over(chunk: Chunk) -> bool:
+        nonlocal spent
+        if limit is None:
+            return False
+        for seconds in jax.device_get(
+            chunk.records.measured[tasks.SECONDS]
+        ):  # added up in the order of `seconds_spent`
+            spent = spent + seconds.astype(np.float64)
+        return bool((spent >= limit).all())
+
+    return are_over
+
+
 def _one_ahead(
-    chunks: Iterator[Chunk], config: RunConfig, view: run.View | None, interruption: Interruption
+    chunks: Iterator[Chunk],
+    config: RunConfig,
+    view: run.View | None,
+    interruption: Interruption,
+    is_last: Callable[[Chunk], bool] = lambda chunk: False,
 ) -> Iterator[_Done]:
-    """Fetch each chunk while the device computes the next one.
+    """Fetch each chunk while the device computes the next one, up to the last round or the first chunk that `is_last`.
 
     A state is due for saving by rounds or seconds since the last one, whichever comes first.
     A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
@@ -417,7 +443,7 @@ def _one_ahead(
             yield _fetch(*waiting)
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
-        last = interruption.asked > 0 or interruption.ended
+        last = interruption.asked > 0 or interruption.ended or is_last(chunk)
         due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         state = None
         if last or rounds == config.rounds or (config.out is not None and due):

@@ -173,8 +173,12 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether all rounds of the configuration were run."""
-        return self.num_rounds == self.config.run.rounds
+        """Whether all rounds of the configuration were run, or all seconds of `max_seconds` in every seed."""
+        return self.num_rounds == self.config.run.rounds or (self.has_clock and self._seconds_are_over())
+
+    def _seconds_are_over(self) -> bool:
+        limit = self.config.timing.max_seconds
+        return limit is not None and self.num_rounds > 0 and bool((self.seconds_spent[:, -1] >= limit).all())
 
     @property
     def seed_rounds_per_second(self) -> float:

@@ -55,11 +55,16 @@ def _draw(mode: Mode, num_rounds: int, clients: Clients, timing: Any, streams: j
     return jax.vmap(of_replicate)(clients, timing, streams)
 
 
-def available_clients(plan: Plan, federation: Federation, streams: Streams, round: jax.Array) -> jax.Array | None:
+def available_clients(
+    plan: Plan, federation: Federation, streams: Streams, round: jax.Array, seconds: jax.Array | None = None
+) -> jax.Array | None:
     """Return the mask of available clients, bool [S, N]; None if all are available.
 
     A table of a mode, or an availability trace, in the federation replaces the draw with probability `plan.available`.
+    If availability follows the clock, its `seconds`, [S], choose the row instead of the round.
     """
+    if seconds is not None:
+        return _rows(plan, federation, seconds)[:, 0]
     if federation.availability_table is not None:
         return federation.availability_table[:, round]
     num_replicates, num_clients = federation.starts.shape
@@ -73,6 +78,35 @@ def available_clients(plan: Plan, federation: Federation, streams: Streams, roun
         return jax.random.uniform(keys.round_key(stream, round), (num_clients,)) < share
 
     return jax.vmap(draw)(streams.availability)
+
+
+def _rows(plan: Plan, federation: Federation, seconds: jax.Array) -> jax.Array:
+    """Return all rows of availability from the current one on, bool [S, T, N]; the last is followed by the first."""
+    table, trace = federation.availability_table, federation.availability_trace
+    if table is None:
+        assert trace is not None, "a share is drawn as a table"
+        table = jnp.broadcast_to(trace, (len(seconds), *trace.shape))
+    return jax.vmap(lambda rows, first: jnp.roll(rows, -first, axis=0))(table, _row(plan, seconds) % table.shape[1])
+
+
+def _row(plan: Plan, seconds: jax.Array) -> jax.Array:
+    """Return the row at a time, int32 [S]; the tolerance makes a wait for the next row reach it."""
+    return jnp.floor(seconds / plan.availability_seconds + 1e-4).astype(jnp.int32)
+
+
+def until_next_row(plan: Plan, seconds: jax.Array) -> jax.Array:
+    """Return the seconds until the next row of availability, [S]."""
+    return jnp.maximum((_row(plan, seconds) + 1) * plan.availability_seconds - seconds, 0.0)
+
+
+def online_seconds(plan: Plan, federation: Federation, seconds: jax.Array | None) -> jax.Array | None:
+    """Return the seconds until each client goes offline, [S, N]; zero for unavailable clients."""
+    if seconds is None:
+        return None
+    rows = _rows(plan, federation, seconds)
+    ahead = jnp.where(rows.all(axis=1), jnp.inf, rows.argmin(axis=1) - 1.0)  # further rows
+    left = ahead * plan.availability_seconds + until_next_row(plan, seconds)[:, None]
+    return jnp.where(rows[:, 0], left, 0.0)
 
 
 def arrives(failure_rate: float, streams: Streams, round: jax.Array, ids: jax.Array, mask: jax.Array) -> jax.Array:

@@ -72,7 +72,8 @@ def round_events(
     plan, federation, round = context.plan, context.federation, context.round
     optimizer = plan.trainer.optimizer
     clients_in = jax.vmap(partial(distinct, num_clients=federation.starts.shape[1]))
-    trains = clients_in(cohort.selection.ids, cohort.selection.mask)  # bool [S, N]
+    started = cohort.selection if cohort.started is None else cohort.started
+    trains = clients_in(started.ids, started.mask)  # bool [S, N]
     reported = clients_in(cohort.reports.ids, cohort.reports.mask)
     work = ledger.examples_of_training(plan.trainer.work, federation.train_sizes, context.streams.training, round)
     evaluations = 0 if context.carry.evaluation is None else jnp.where(round == 0, 2, 1)

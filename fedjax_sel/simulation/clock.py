@@ -20,7 +20,7 @@ import numpy as np
 from fedjax_sel.core import parsing
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import keys, ledger
+from fedjax_sel.simulation import availability, keys, ledger
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT, Bill, Time
 from fedjax_sel.simulation.state import Cohort, Plan, RoundContext
 from fedjax_sel.strategies import facts
@@ -157,15 +157,14 @@ def profiled(context: RoundContext, ids: jax.Array) -> jax.Array:
     return jnp.take_along_axis(training_seconds(context.plan.trainer, context.timing, work), ids, axis=1)
 
 
-def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: OutcomeReads) -> Cohort:
-    """Return the cohort with each client's duration, without late reports, and with the training phase's duration.
+def durations_of(context: RoundContext, ids: jax.Array, bill: Bill, reads: OutcomeReads) -> jax.Array:
+    """Return the seconds from the model's dispatch to the report of each client, float32 [S, K].
 
     A client answers what the cohort is asked, trains, and evaluates the losses that the strategy `reads`. It does not
     repeat work of this round, whose queries are in `bill`.
     """
     timing, plan = context.timing, context.plan
-    if timing is None or plan.clock is None:
-        return cohort
+    assert timing is not None, "only with a clock"
     trainer, federation = plan.trainer, context.federation
     work = _work(context)
     whole = training_seconds(trainer, timing, work)
@@ -176,9 +175,29 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     losses = reads.num_losses
     on = ledger.examples_on(federation, plan.loss_on)
     reported = losses * (on * FORWARD * timing.seconds_per_example + BYTES_PER_FLOAT / timing.up)
-    ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
-    durations = jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
+    return jnp.take_along_axis(whole - spared + answers + reported, ids, axis=1)
 
+
+def stay_online(
+    context: RoundContext, ids: jax.Array, bill: Bill, durations: jax.Array, arrives: jax.Array
+) -> jax.Array:
+    """Return the mask `arrives` without clients that go offline before their report, bool [S, K]."""
+    if context.online is None:
+        return arrives
+    start = context.carry.start
+    assert bill.time is not None and start.time is not None, "only with a clock"
+    asked = bill.time.elapsed + jnp.where(context.round == 0, start.time.elapsed, 0.0)
+    return arrives & (asked[:, None] + durations <= jnp.take_along_axis(context.online, ids, axis=1))
+
+
+def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: OutcomeReads) -> Cohort:
+    """Return the cohort with each client's duration, without late reports, and with the training phase's duration."""
+    plan, federation = context.plan, context.federation
+    if context.timing is None or plan.clock is None:
+        return cohort
+    ids, selected, arrives = cohort.selection.ids, cohort.selection.mask, cohort.reports.mask
+    durations = durations_of(context, ids, bill, reads)
+    arrives = stay_online(context, ids, bill, durations, arrives)
     if federation.deadline is None and plan.cohort_size <= plan.clock.num_reports:
         counted = arrives  # a constant mask, so that XLA removes the masking of updates
     else:
@@ -199,11 +218,20 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     )
 
 
-def round_seconds(plan: Plan, cohort: Cohort, bill: Bill, start: Bill) -> jax.Array | None:
-    """Return the duration of a round, float32 [S]; `start` is the cost before the first round, zero in later ones."""
+def round_seconds(context: RoundContext, cohort: Cohort, bill: Bill, start: Bill) -> jax.Array | None:
+    """Return the duration of a round, float32 [S]; `start` is the cost before the first round, zero in later ones.
+
+    If availability follows the clock, a round without any client lasts until its next row.
+    """
+    plan = context.plan
     if plan.clock is None or cohort.seconds is None or bill.time is None or start.time is None:
         return None
-    return start.time.elapsed + bill.time.elapsed + cohort.seconds + plan.clock.server_seconds
+    seconds = start.time.elapsed + bill.time.elapsed + cohort.seconds + plan.clock.server_seconds
+    if context.carry.clock is None:
+        return seconds
+    started = cohort.selection if cohort.started is None else cohort.started
+    some = cohort.selection.mask.any(axis=1) | started.mask.any(axis=1)
+    return jnp.where(some, seconds, jnp.maximum(seconds, availability.until_next_row(plan, context.carry.clock)))
 
 
 def _has_model(context: RoundContext, bill: Bill) -> jax.Array:

@@ -12,10 +12,12 @@ from fedjax_sel.core import parsing
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment import Experiment
+from fedjax_sel.experiment.availability import Mode
+from fedjax_sel.experiment.checking import STALENESS
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.simulation import availability, clock, evaluation, keys
 from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT, fact_counts
-from fedjax_sel.simulation.state import Plan
+from fedjax_sel.simulation.state import Asynchrony, Plan
 from fedjax_sel.strategies import privacy
 from fedjax_sel.timing import Clock
 from fedjax_sel.training import client, schedule
@@ -24,6 +26,7 @@ ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # evaluation blocks or measured clients that it works on together; bounds the memory
 MOST_OF_A_DEVICE = 0.7  # fraction of its memory for the state of clients
 COPIES = 3  # copies of the state on a device: the old one, the new one, and one being saved
+ROWS_BY_THE_CLOCK = 720  # drawn rows of availability that follows the clock, 30 days of hours; then they repeat
 CPU_CACHE_BYTES = 2**21  # cache of a core; models of clients that train together should fit
 
 
@@ -54,8 +57,12 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     plan = _plan(problem, mesh, federation, seeds_at_once, every)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
-    if problem.mode is not None:
-        table: Any = availability.draw(federation, problem.mode, run.seeds, run.rounds)
+    mode, rows, share = problem.mode, run.rounds, config.selection.available_share
+    if plan.availability_seconds:
+        rows = ROWS_BY_THE_CLOCK
+        mode = mode if share is None else Mode("share", lambda *_: lambda *_: share)
+    if mode is not None:
+        table: Any = availability.draw(federation, mode, run.seeds, rows)
         federation = federation._replace(availability_table=table)
     return Layout(federation, plan, seeds_at_once)
 
@@ -117,6 +124,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         report_failure_rate=config.selection.report_failure_rate,
         cohort_size=config.cohort_size,
         num_places=places,
+        asynchrony=_asynchrony(problem),
+        availability_seconds=config.row_seconds,
         clock=None if problem.law is None else Clock(problem.law.jitter, num_reports, config.timing.server_seconds),
         num_rounds=config.run.rounds,
         eval_every=eval_every,
@@ -131,12 +140,23 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     )
 
 
+def _asynchrony(problem: Problem) -> Asynchrony | None:
+    chosen = problem.config.timing
+    if chosen.concurrency is None:
+        return None
+    weight = STALENESS.make(chosen.staleness, **dict(chosen.staleness_args))
+    return Asynchrony(chosen.concurrency, weight.factor, chosen.max_staleness)
+
+
 def availability_table(experiment: Experiment, seed: int) -> np.ndarray:
     """Return the mask of available clients in each round of a seed, bool [T, N]."""
     problem = pose(experiment.replace(seeds=[seed], seeds_at_once=None, mesh=None))
     host, plan, _ = lay_out(problem, 1)
     streams, rounds = keys.streams(keys.roots([seed], {})), np.arange(plan.num_rounds)
-    mask = jax.jit(jax.vmap(partial(availability.available_clients, plan), (None, None, 0)))(host, streams, rounds)
+    seconds = None if plan.availability_seconds == 0 else plan.availability_seconds * rounds[:, None].astype("f4")
+    mask = jax.jit(jax.vmap(partial(availability.available_clients, plan), (None, None, 0, 0)))(
+        host, streams, rounds, seconds
+    )
     if mask is None:
         return np.ones((plan.num_rounds, problem.config.num_training_clients), bool)
     return np.array(mask[:, 0])

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fedjax_sel import devices, metrics, tasks
@@ -33,7 +34,7 @@ from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill
 from fedjax_sel.simulation.state import Carry, Cohort, Kept, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
-from fedjax_sel.strategies.contract import Information, Now, Outcome, ServerMetrics, Unrequested
+from fedjax_sel.strategies.contract import Information, Now, Outcome, Selection, ServerMetrics, Unrequested
 from fedjax_sel.strategies.facts import SELECTED
 from fedjax_sel.strategies.protocol import OutcomeReads, SelectionState
 from fedjax_sel.training import client, server
@@ -53,8 +54,9 @@ def one_round(
     """
     context = RoundContext(
         plan, federation, carry, streams, round,
-        available=available_clients(plan, federation, streams, round),
+        available=available_clients(plan, federation, streams, round, carry.clock),
         timing=clock.speeds(plan, federation.timing, streams, round),
+        online=availability.online_seconds(plan, federation, carry.clock),
     )  # fmt: skip
 
     # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
@@ -76,21 +78,28 @@ def one_round(
     carry = carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
+        clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
         answered=noise.answered(context, selection_state.bill),
     )  # fmt: skip
-    # A client whose update is not finite keeps its previous row.
-    kept = cohort.selection.mask & trained.finite
-    clients = jax.tree.map(partial(_write_rows, cohort.selection.ids, kept), carry.clients, trained.kept)
-    return carry._replace(clients=clients), records
+    return carry._replace(clients=write_rows(carry.clients, cohort.selection, trained)), records
 
 
-def _write_rows(clients: jax.Array, kept: jax.Array, table: jax.Array, rows: jax.Array) -> jax.Array:
-    """Return a leaf [S, N, ...] of the client table with the rows [S, K, ...] of the clients [S, K] that are `kept`."""
-    places = jnp.where(kept, clients, table.shape[1])  # row N does not exist: dropped
-    return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(table, places, rows)
+def write_rows(table: Kept, selection: Selection, trained: Trained) -> Kept:
+    """Return the client table with the new rows of a cohort; a client whose update is not finite keeps its row."""
+    kept = selection.mask & trained.finite
+
+    def write(table: jax.Array, rows: jax.Array) -> jax.Array:
+        places = jnp.where(kept, selection.ids, table.shape[1])  # row N does not exist: dropped
+        return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(table, places, rows)
+
+    return jax.tree.map(write, table, trained.kept)
+
+
+Step = Callable[[Plan, Carry, jax.Array, Federation, Streams], tuple[Carry, Records]]
 
 
 def many_rounds(
+    step: Step,
     plan: Plan,
     length: int,
     some_are_idle: bool,
@@ -101,14 +110,14 @@ def many_rounds(
 ) -> tuple[Carry, Records]:
     """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
 
-    `some_are_idle`, static, is whether the last chunk extends past the run's end, where rounds change nothing. The
-    other arguments are as in `one_round`; `first` is the number of the first round. The records have the leading axes
-    [length, S].
+    `step` is `one_round`, or `asynchronous.one_step`. `some_are_idle`, static, is whether the last chunk extends past
+    the run's end, where rounds change nothing. The other arguments are as in `one_round`; `first` is the number of the
+    first round. The records have the leading axes [length, S].
     """
 
     def body(carry: Carry, round: jax.Array):
         def run(carry: Carry) -> tuple[Carry, Records]:
-            return one_round(plan, carry, round, federation, streams)
+            return step(plan, carry, round, federation, streams)
 
         if not some_are_idle:
             return run(carry)
@@ -186,13 +195,42 @@ def train_cohorts(
         Each client's result, leaves [S, K, ...], and the sums of the arriving finite reports by `weights`, float32
         [S, K].
     """
-    plan, round, ids, arriving = context.plan, context.round, cohort.selection.ids, cohort.reports.mask
-    num_replicates, num_places = ids.shape
-    replicates, clients = devices.pairs(num_replicates, ids)
-    job_keys = jax.vmap(lambda s, k: keys.client_key(context.streams.training[s], round, k))(replicates, clients)
-    wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
+    plan, arriving = context.plan, cohort.reports.mask
+    num_replicates, num_places = arriving.shape
+    jobs = training_jobs(context, cohort)
     averages = protocol.requested_subset_loss(plan.strategy) is not None
     keep_updates = reads.updates or averages
+    train = client_training(plan, reads, keep_updates, averages)
+    num_clients = context.federation.starts.shape[1]
+    # `Report.contributed` enters the server's memory with weight 1/N (SCAFFOLD, Algorithm 1, line 17).
+    factors = Sums(weights, jnp.where(arriving, 1.0 / num_clients, 0.0))
+    of_jobs, sums = devices.spread_and_add(
+        plan.mesh, train, state.to_train(context), jobs, plan.clients_at_once, factors
+    )
+    trained: Trained = devices.unflatten(of_jobs, num_replicates)
+    if not keep_updates:
+
+        def zeros(w: jax.Array) -> jax.Array:
+            return jnp.zeros((w.shape[0], num_places, *w.shape[1:]), w.dtype)
+
+        trained = trained._replace(updates=jax.tree.map(zeros, context.carry.params.trained))
+    return trained, sums
+
+
+def training_jobs(context: RoundContext, cohort: Cohort) -> tuple[jax.Array, ...]:
+    """Return the jobs of a cohort's training, leaves [S * K]: replicate, client, key, and whether it reports."""
+    ids = cohort.selection.ids
+    replicates, clients = devices.pairs(len(ids), ids)
+    streams, round = context.streams.training, context.round
+    job_keys = jax.vmap(lambda s, k: keys.client_key(streams[s], round, k))(replicates, clients)
+    return replicates, clients, job_keys, cohort.reports.mask.reshape(-1)
+
+
+def client_training(
+    plan: Plan, reads: OutcomeReads, keep_updates: bool, keep_carried: bool
+) -> Callable[[state.ToTrain, Any], tuple[Trained, Sums]]:
+    """Return the function that trains the client of a job; `Trained` has the update and the carried state if kept."""
+    wanted = [r for r in plan.strategy.requests if r.kind == "training_loss" and r.who == SELECTED]
     statistic = wanted[0].option("statistic", "mean") if wanted else None
 
     def train(shared: state.ToTrain, job):
@@ -218,25 +256,11 @@ def train_cohorts(
             result.training_loss,
             result.coefficient * result.learning_rate if reads.path_lengths else None,
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
-            result.update.carried if averages else None,
+            result.update.carried if keep_carried else None,
         )
         return of_client, server.finite_part(sums, finite)
 
-    jobs = (replicates, clients, job_keys, arriving.reshape(-1))
-    num_clients = context.federation.starts.shape[1]
-    # `Report.contributed` enters the server's memory with weight 1/N (SCAFFOLD, Algorithm 1, line 17).
-    factors = Sums(weights, jnp.where(arriving, 1.0 / num_clients, 0.0))
-    of_jobs, sums = devices.spread_and_add(
-        plan.mesh, train, state.to_train(context), jobs, plan.clients_at_once, factors
-    )
-    trained: Trained = devices.unflatten(of_jobs, num_replicates)
-    if not keep_updates:
-
-        def zeros(w: jax.Array) -> jax.Array:
-            return jnp.zeros((w.shape[0], num_places, *w.shape[1:]), w.dtype)
-
-        trained = trained._replace(updates=jax.tree.map(zeros, context.carry.params.trained))
-    return trained, sums
+    return train
 
 
 def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sums, weights: jax.Array) -> ServerStep:
@@ -289,6 +313,7 @@ def learn(
         path_lengths=trained.path_lengths,
         subset_loss=evaluation.subsets(plan, context.federation, averaged),
         seconds=cohort.durations,
+        staleness=np.zeros(reports.ids.shape, np.int32) if cohort.staleness is None else cohort.staleness,
     )
     strategy = protocol.over_replicates(plan.strategy)
     selection_state = protocol.learn(strategy, selection_state, cohort.selection, outcome)
@@ -352,7 +377,7 @@ def record(
             train=(train.measures, train.loss),
             over_clients=(train.worst_decile, train.gini, train.jain, train.undefined),
             gemd=jax.vmap(gemd)(federation.label_counts, reports.ids, reports.mask),
-            seconds=clock.round_seconds(plan, cohort, bill, start),
+            seconds=clock.round_seconds(context, cohort, bill, start),
         )
         | own_tests
         | noise.columns(context, bill),

@@ -16,12 +16,13 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
 from fedjax_sel.simulation import clock, keys, layout, ledger, queries
+from fedjax_sel.simulation.asynchronous import empty_flight, one_step
 from fedjax_sel.simulation.availability import available_clients
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Bill
-from fedjax_sel.simulation.round import many_rounds
+from fedjax_sel.simulation.round import many_rounds, one_round
 from fedjax_sel.simulation.state import Carry, Plan, Records, RoundContext, env_of
 from fedjax_sel.strategies import checks, protocol
 from fedjax_sel.strategies.contract import Env, Information, Now, Strategy, no_state
@@ -138,7 +139,8 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
     some_are_idle = (plan.num_rounds - first) % length != 0
 
     def chunk(carry, first, federation, streams):
-        carry, records = many_rounds(plan, length, some_are_idle, carry, first, federation, streams)
+        step = one_round if plan.asynchrony is None else one_step
+        carry, records = many_rounds(step, plan, length, some_are_idle, carry, first, federation, streams)
         if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
             records = lax.all_gather(records, devices.SEEDS, axis=1, tiled=True)
         return carry, records
@@ -171,6 +173,8 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         ),
         answered=jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None,
     )
+    seconds = None if plan.availability_seconds == 0 else jnp.zeros((num_replicates,))
+    carry = carry._replace(flight=empty_flight(plan, carry), clock=seconds)
     return jax.tree.map(_strongly_typed, carry), streams
 
 
@@ -184,7 +188,7 @@ def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tupl
 
     def measure(carry: Carry, federation: Federation, streams: Streams) -> tuple[Information, Bill]:
         timing, first = clock.speeds(plan, federation.timing, streams, jnp.int32(keys.START)), jnp.int32(0)
-        available = None if plan.all_at_start else available_clients(plan, federation, streams, first)
+        available = None if plan.all_at_start else available_clients(plan, federation, streams, first, carry.clock)
         context = RoundContext(plan, federation, carry, streams, first, available, timing)
         return queries.measure_at_start(context, carry.info, carry.start)
 

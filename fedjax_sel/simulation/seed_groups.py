@@ -33,11 +33,12 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
         everything = everything or needed
         if limit is None or needed <= limit:
             return together, needed, everything
+    fewer = "" if problem.config.timing.concurrency is None else ", a lower --concurrency"
     least = "one seed needs" if groups == 1 else f"{groups} seeds, one for each part of --mesh {mesh}, need"
     raise UserError(
         f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, which has "
-        f"{(limit or 0) / 1e9:.1f} GB; choose a smaller model, fewer --num-clients, a strategy that keeps less per "
-        "client, or --cohort-batch 1"
+        f"{(limit or 0) / 1e9:.1f} GB; choose a smaller model, fewer --num-clients{fewer}, a strategy that keeps less "
+        "per client, or --cohort-batch 1"
     )
 
 

@@ -1,6 +1,7 @@
 """Shared types of the simulation: the static plan, the scan carry, the context and the results of a round."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -32,6 +33,14 @@ class Kept(NamedTuple):
     own: Any  # the federated optimizer's client memory (`Memory.own`)
 
 
+class Asynchrony(NamedTuple):
+    """Static configuration of asynchronous rounds."""
+
+    concurrency: int  # C, clients that train at the same time
+    weight: Callable[[jax.Array], Any]  # staleness, int32 [S, K] -> factor of the aggregation weight; 1 at zero
+    max_staleness: int | None  # older reports are not aggregated; None: all are
+
+
 class Plan(NamedTuple):
     """A run's static configuration, fixed before tracing."""
 
@@ -48,6 +57,8 @@ class Plan(NamedTuple):
     cohort_size: int  # clients that the strategy selects: K, or more with over-selection
     num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
+    asynchrony: Asynchrony | None  # None: rounds are synchronous
+    availability_seconds: float  # simulated duration of a row of availability; 0: a row per round
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never
@@ -77,6 +88,8 @@ class Carry(NamedTuple):
     shared: Any  # the federated optimizer's server memory (`Memory.shared`)
     evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
     start: Bill  # cost of the facts measured before the first round, billed to the first round
+    flight: Any = None  # reports in flight (`asynchronous.Flight`); None in synchronous rounds
+    clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
     answered: jax.Array | None = None  # perturbed answers of each client so far, int32 [S, N]; None without noise
 
 
@@ -100,6 +113,9 @@ class RoundContext(NamedTuple):
     round: jax.Array  # t, int32 scalar
     available: jax.Array | None  # mask of available clients, bool [S, N]; None: all
     timing: Timing | None = None  # the round's speed of each client, with jitter, leaves [S, N]; None without a clock
+    # Seconds from the start of the round until each client goes offline, [S, N]; None unless availability follows the
+    # clock.
+    online: jax.Array | None = None
 
 
 def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
@@ -135,6 +151,9 @@ class Cohort(NamedTuple):
     reports: Selection  # the same clients; its mask marks those whose report reaches the server
     durations: jax.Array | None = None  # seconds from the model's dispatch to the report, float32; None without a clock
     seconds: jax.Array | None = None  # duration of the training phase, float32 [S]; None without a clock
+    # Asynchronous rounds: `selection` and `reports` are of clients whose training ends in this round.
+    started: Selection | None = None  # clients whose training starts in this round; None: `selection`
+    staleness: jax.Array | None = None  # server steps since the model's dispatch, int32; None: zero
 
 
 class Trained(NamedTuple):

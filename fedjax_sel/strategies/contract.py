@@ -253,6 +253,8 @@ class Outcome(NamedTuple):
     path_lengths: Any = None
     subset_loss: Any = None  # mask [M, K] -> losses [M] of averages; calling it without a request is an error
     seconds: Any = None  # from the model's dispatch to the client's report, float32 [K]; None without a clock
+    # Server steps between the model's dispatch and its report, int32 [K]; zero in synchronous rounds; None: unknown.
+    staleness: Any = None
 
 
 def independent_selection(

@@ -94,6 +94,7 @@ def outcome_shapes(strategy: Strategy, num_places: int, params: Params, has_cloc
         path_lengths=per_client,
         subset_loss=subset_loss_placeholder(strategy, per_client),
         seconds=per_client if has_clock else None,
+        staleness=shape((num_places,), jnp.int32),
     )
 
 

@@ -330,7 +330,8 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     durations = world.facts.get("seconds")
     seconds = None if durations is None else jnp.where(selection.mask, jnp.asarray(durations)[round, ids], 0.0)
     step, reported = jax.tree.map(mean, updates), selection.mask
-    return Outcome(updates, before, after, step, reported, kept, metrics, lengths, subsets, seconds)
+    staleness = jnp.zeros(ids.shape, jnp.int32)
+    return Outcome(updates, before, after, step, reported, kept, metrics, lengths, subsets, seconds, staleness)
 
 
 def play_rounds(

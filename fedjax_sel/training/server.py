@@ -1,12 +1,14 @@
 """Aggregation on the server: weights, the weighted mean of the reports, and the server optimizer's step."""
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from fedjax_sel.core.plugins import NonNegative
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
@@ -36,6 +38,43 @@ def cohort_weights(
         assert inclusion is not None, "rejected before the run"
         return sampling.inverse_probability_weights(shares, inclusion, mask)
     return jnp.where(mask, shares, 0.0)
+
+
+class StalenessWeight(NamedTuple):
+    """A factor of the aggregation weight that falls with a report's staleness (FedAsync, Xie et al. 2019, Sec. 5.2)."""
+
+    name: str
+    factor: Callable[[jax.Array], jax.Array]  # staleness, int32 [K] -> float32 [K]; 1 at zero
+
+
+def constant() -> StalenessWeight:
+    """Make the factor 1."""
+    return StalenessWeight("constant", lambda staleness: jnp.ones_like(staleness, jnp.float32))
+
+
+def polynomial(*, a: NonNegative = 0.5) -> StalenessWeight:
+    """Make the factor (staleness + 1)^(-a).
+
+    Args:
+        a: exponent; FedBuff also uses 0.5.
+    """
+    return StalenessWeight("polynomial", lambda staleness: (staleness + 1.0) ** -a)
+
+
+def hinge(*, a: NonNegative = 10.0, b: NonNegative = 4.0) -> StalenessWeight:
+    """Make the factor 1 up to a staleness of b, and then 1 / (a (staleness - b) + 1).
+
+    Args:
+        a: slope.
+        b: largest staleness with the full weight.
+    """
+    return StalenessWeight("hinge", lambda staleness: 1.0 / (a * jnp.maximum(staleness - b, 0.0) + 1.0))
+
+
+STALENESS: Mapping[str, Callable[..., StalenessWeight]] = {
+    "constant": constant, "polynomial": polynomial, "hinge": hinge,
+}  # fmt: skip
+"""Name -> function that makes the factor."""
 
 
 def renormalize(weights: jax.Array, mask: jax.Array) -> jax.Array:

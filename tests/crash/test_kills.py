@@ -133,10 +133,15 @@ def left(out: Path):
         ("afl", "between data and manifest", 3),
         ("random", "before the result", 6),  # after the last checkpoint
         ("oort", "any moment", 4),
+        ("divfl", "after the save", 3),  # asynchronous
     ],
 )
 def test_a_killed_run_ends_like_one_that_was_not(algo, place, number, tmp_path):
-    more = {"any moment": {"rounds": 103, "checkpoint_every": 20}, "between data and manifest": {"rounds": 24}}
+    more = {
+        "any moment": {"rounds": 103, "checkpoint_every": 20},
+        "between data and manifest": {"rounds": 24},
+        "after the save": {"timing": "tiers", "concurrency": 9, "available": "daily", "availability_seconds": 0.5},
+    }
     config = config_of(algo).replace(**more.get(place, {}))  # with and without a short last chunk
     whole = fedjax_sel.run(config.replace(out=str(tmp_path / "whole")))
     out = tmp_path / "killed"

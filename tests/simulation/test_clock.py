@@ -156,6 +156,45 @@ def test_few_available_clients_end_a_round_early_and_none_at_once():
     np.testing.assert_allclose(result.seconds, [[WHOLE[2] + 0.5, 0.5, WHOLE[:2].max() + 0.5]], rtol=1e-5)
 
 
+ROWS = np.array([[1, 1, 0], [1, 0, 1], [1, 0, 1], [1, 0, 1], [0, 0, 1], [0, 0, 0], [0, 0, 0]], bool)
+
+
+def test_availability_follows_the_clock():
+    """A row lasts half a second. A client that goes offline loses its report; without clients, the next row begins."""
+    seconds = [WHOLE[1], WHOLE[2], WHOLE[2], 3.5 - WHOLE[1] - 2 * WHOLE[2], WHOLE[1]]
+    starts = np.cumsum([0, *seconds[:-1]])
+    assert (np.floor(starts[:3] / 0.5) == [0, 1, 4]).all() and starts[3] < 3.5
+    result = seconds_of(fixed(*EVERYBODY), 3, available=ROWS, availability_seconds=0.5, rounds=5)
+    np.testing.assert_allclose(result.seconds, [seconds], rtol=1e-4)
+    assert result.ledger.models_down[0].tolist() == [2, 2, 1, 0, 2]  # the rows start again after the last
+    assert result.ledger.models_up[0].tolist() == [1, 2, 0, 0, 1]
+    assert result.ledger.reports_lost[0].tolist() == [1, 0, 1, 0, 1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("available", [0.5, "daily", "markov"])
+def test_shares_and_modes_follow_the_clock(available):
+    settings = TIERS | {"available": available, "rounds": 30}
+    by_round, by_clock = (
+        fedjax_sel.run(fedjax_sel.Config().replace(**settings, availability_seconds=seconds)) for seconds in (None, 0.5)
+    )
+    assert not np.array_equal(by_round.cohorts, by_clock.cohorts) and (by_clock.seconds > 0).all()
+    assert by_clock.ledger.reports_lost.sum() > by_round.ledger.reports_lost.sum()
+
+
+def test_a_run_ends_after_its_simulated_seconds(tmp_path):
+    config = fedjax_sel.Config().replace(**TIERS | {"rounds": 20, "chunk": 2, "deadline": None})
+    whole = fedjax_sel.run(config)
+    limits = whole.seconds_spent.min(axis=0)[[5, 10]] - 1e-3  # of the faster seed
+    last = [int((whole.seconds_spent >= limit).all(axis=0).argmax()) for limit in limits]
+    short, longer = (config.replace(out=tmp_path / "run", max_seconds=float(limit)) for limit in limits)
+    for limited, round in zip((short, short, longer), (last[0], *last)):
+        result = fedjax_sel.run(limited)
+        assert result.finished and result.num_rounds == 2 * (round // 2 + 1) < 20
+        assert np.array_equal(result.seconds, whole.seconds[:, : result.num_rounds])
+    assert fedjax_sel.load(tmp_path / "run").finished
+
+
 @pytest.mark.slow
 def test_a_deadline_bounds_neither_probes_nor_answers():
     limit = WHOLE.min() * 1.01

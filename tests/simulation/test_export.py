@@ -47,6 +47,7 @@ ALTERNATIVES = {  # of strategies, where they compute otherwise
         "model": "char_gru",
         "algo": "random",
     },
+    "asynchronous": {"algo": "divfl", **TIMED, "over_select": 1.0, "concurrency": 6, "max_staleness": 3, **LOST},
     "oort, clock": {"algo": "oort", "algo_args": {"system": "clock"}, "timing": "tiers", "over_select": 1.3},
 }
 

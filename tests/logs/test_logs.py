@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError, callbacks, logs
+from fedjax_sel import UserError, logs
 from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.logs import steps
 
@@ -140,7 +140,7 @@ def test_a_missing_package_is_one_sentence_before_anything_runs(name, monkeypatc
         assert command_line.guarded(main, [*arguments, "--log", name, "--out", str(out)]) == 2
         assert capsys.readouterr() == ("", f"error: {said}") and not out.exists()
     with pytest.raises(UserError, match=re.escape(said.strip())):
-        getattr(callbacks, logs.NAMES[name].__name__)(str(tmp_path / "log"))
+        logs.NAMES[name](str(tmp_path / "log"))
 
 
 def test_a_tool_that_is_not_there_is_one_sentence(capsys):

@@ -417,8 +417,8 @@ def test_losses_of_the_cohort_are_those_of_its_held_out_data():
 
 
 def test_purposes_have_streams_of_their_own():
-    assert keys.streams(keys.roots([0, 1], {})).privacy is None
-    free = keys.streams(keys.roots([0, 1], {}), private=True)
+    assert keys.roots([0, 1], {}).privacy is None
+    free = keys.streams(keys.roots([0, 1], {}, private=True))
     fixed = keys.streams(keys.roots([0, 1], {"model": 7}))
     assert (jax.random.key_data(fixed.model[0]) == jax.random.key_data(fixed.model[1])).all()
     for name in ("selection", "training"):

@@ -260,7 +260,8 @@ def _summary(found: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
 
 INTRODUCTION = """Learning rates are tuned for random selection in each setting, before all strategies use them
 ([protocol](../../studies/tasks/protocol.py), committed before the runs). CIFAR-10 is a lossy copy of the images.
-A cell has the gain in test accuracy, bold if significant, and the number of seeds in which the strategy leads."""
+A cell has the gain in test accuracy, bold if significant, and the number of seeds in which the strategy leads. Verdicts
+of a setting whose rows are not complete can change, because its family is not."""
 
 
 def _gain_and_leads(table: Table, row: str) -> str:

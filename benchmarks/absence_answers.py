@@ -102,6 +102,6 @@ if __name__ == "__main__":
     print(table(rows))
     if flags.out is not None:
         with flags.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list[str](FIELDS))
+            writer = csv.DictWriter(file, list[str](FIELDS), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)

@@ -1,17 +1,22 @@
-"""`python -m studies COMMAND ...`: reproduce, leaderboard, tasks."""
+"""`python -m studies COMMAND ...`: reproduce, leaderboard, papers-setting."""
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from fedjax_sel import UserError
 from fedjax_sel.cli import command_line
-from fedjax_sel.core.parsing import did_you_mean
+from fedjax_sel.core.parsing import one_of
 
+COMMANDS = {
+    "reproduce": "studies.papers",
+    "leaderboard": "studies.leaderboard",
+    "papers-setting": "studies.papers_setting",
+}
 USAGE = """usage: python -m studies COMMAND [flags]
 
-  reproduce    run the papers' tables and figures again, each claim judged by a rule
-  leaderboard  run every strategy under the same settings
-  tasks        run every strategy on several tasks, with tuned learning rates
+  reproduce       run the papers' tables and figures again, each claim judged by a rule
+  leaderboard     run every strategy on several tasks, with tuned learning rates
+  papers-setting  run every strategy in FedCor's setting, with its learning rate
 
 python -m studies COMMAND --help lists a command's flags.
 """
@@ -30,15 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         print(USAGE, end="")
         return 0
     name, *rest = arguments
-    if name == "reproduce":
-        from studies.papers import command
-    elif name == "leaderboard":
-        from studies.leaderboard import command
-    elif name == "tasks":
-        from studies.tasks import command
-    else:
-        raise UserError(f"{name!r} is not a command; {did_you_mean(name, ('reproduce', 'leaderboard', 'tasks'))}")
-    return command.main(rest)
+    return import_module(f"{COMMANDS[one_of('COMMAND', name, COMMANDS)]}.command").main(rest)
 
 
 if __name__ == "__main__":

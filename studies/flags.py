@@ -1,4 +1,4 @@
-"""The flags shared by `reproduce` and `leaderboard`: amount of work, folders and workers."""
+"""The flags shared by all studies: amount of work, folders and workers."""
 
 import argparse
 from pathlib import Path

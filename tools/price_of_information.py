@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
-"""Write docs/price_of_information.md and results/leaderboard/price.md from results/leaderboard."""
+"""Write docs/price_of_information.md and results/papers_setting/price.md from results/papers_setting."""
 
 import argparse
 from pathlib import Path
 
-from studies.leaderboard import pages, price
+from studies.papers_setting import pages, price
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results" / "leaderboard"
+RESULTS = ROOT / "results" / "papers_setting"
 PAGE, DETAILS = ROOT / "docs" / "price_of_information.md", RESULTS / price.DETAILS
 
 
 def written() -> tuple[str, str]:
     """Return both pages."""
-    return pages.price_of_information(RESULTS, "../results/leaderboard")
+    return pages.price_of_information(RESULTS, "../results/papers_setting")
 
 
 if __name__ == "__main__":

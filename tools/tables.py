@@ -7,8 +7,8 @@
 A table stands between two comments; the first names its sources:
 
     <!-- table
-    one = results/leaderboard/fmnist-1spc/table.csv where optimizer=fedavg
-    two = results/leaderboard/fmnist-2spc/table.csv where optimizer=fedavg
+    one = results/papers_setting/fmnist-1spc/table.csv where optimizer=fedavg
+    two = results/papers_setting/fmnist-2spc/table.csv where optimizer=fedavg
     key algo
     only random, fl_dp3s as FL-DP3S
     | | one label | two labels |
@@ -20,8 +20,8 @@ Fields in the heading belong to sources with one record. Without `key`, each sou
 line is a row of the table:
 
     <!-- table
-    one = results/leaderboard/fmnist-1spc/pairs.csv where measure=last_rounds_accuracy, row=clustered
-    two = results/leaderboard/fmnist-2spc/pairs.csv where measure=last_rounds_accuracy, row=fedcor
+    one = results/papers_setting/fmnist-1spc/pairs.csv where measure=last_rounds_accuracy, row=clustered
+    two = results/papers_setting/fmnist-2spc/pairs.csv where measure=last_rounds_accuracy, row=fedcor
     | your clients | start with | gain |
     | one label | clustered | {one.difference:+.3f} |
     | two labels | fedcor | {two.difference:+.3f} |

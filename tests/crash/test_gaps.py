@@ -13,8 +13,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel.runs import checkpoint
 from studies import grid
-from studies.leaderboard import series
-from tests.studies.leaderboard import made_up
+from studies.boards import series
+from tests.studies.papers_setting import made_up
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,

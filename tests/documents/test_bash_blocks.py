@@ -133,7 +133,7 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
         ("python benchmarks/shuffle.py --presets x", "does not know --presets"),
         ("python benchmarks/nowhere.py", "is not there"),
-        ("python -m studies leaderboard --nonsense", "does not know --nonsense"),
+        ("python -m studies papers-setting --nonsense", "does not know --nonsense"),
         ("tools/test_versions.py --nonsense", "does not know --nonsense"),
         ("srun --nodes 4 python -m fedjax_sel.train --seed 3", "does not know --seed"),
         ("sudo reboot", "no program that a page should name"),

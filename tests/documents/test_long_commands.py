@@ -7,17 +7,18 @@ import shlex
 import pytest
 
 from fedjax_sel.cli import command_line
-from studies.leaderboard import command as leaderboard
-from studies.leaderboard import grids
+from studies.boards.command import chosen
 from studies.papers import command as reproduce
 from studies.papers.entries import ENTRIES
 from studies.papers.entry import Part
+from studies.papers_setting import command as papers_setting
+from studies.papers_setting import grids
 from tests.documents.pages import ROOT
 
 DATA_DIR = os.environ.get("TFDS_DATA_DIR")
 TEXT = (ROOT / "results" / "papers" / "README.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(
-    r"\| `python -m studies ((?:reproduce|leaderboard) .*)` \|$",
+    r"\| `python -m studies ((?:reproduce|papers-setting) .*)` \|$",
     TEXT.partition("## Long runs")[2].partition("\n## ")[0],
     flags=re.MULTILINE,
 )
@@ -33,8 +34,8 @@ def pieces():
         names, asked = words[:flags], words[flags:]
         columns = asked[asked.index("--columns") + 1 :] if "--columns" in asked else []
         columns = columns[: next((place for place, word in enumerate(columns) if word.startswith("--")), None)]
-        if program == "leaderboard":
-            for grid in grids.chosen(names):
+        if program == "papers-setting":
+            for grid in chosen(names, grids.GRIDS):
                 yield program, [grid.name, "--algos", "random"]
         for name in names if program == "reproduce" else ():
             part = ENTRIES[name].of_part(Part(tuple(columns) or None))
@@ -42,7 +43,7 @@ def pieces():
 
 
 def test_there_are_some():
-    assert {program for program, _ in pieces()} == {"reproduce", "leaderboard"} and len(list(pieces())) > 8
+    assert {program for program, _ in pieces()} == {"reproduce", "papers-setting"} and len(list(pieces())) > 8
 
 
 @pytest.mark.slow
@@ -50,7 +51,7 @@ def test_there_are_some():
 @pytest.mark.parametrize("piece", list(pieces()), ids=lambda piece: " ".join((piece[0], *piece[1])))
 def test_they_begin(piece, tmp_path):
     program, arguments = piece
-    main = {"reproduce": reproduce.main, "leaderboard": leaderboard.main}[program]
+    main = {"reproduce": reproduce.main, "papers-setting": papers_setting.main}[program]
     short = ["--rounds", "1", "--seeds", "1", "--data-dir", DATA_DIR, "--out", str(tmp_path)]
     assert command_line.guarded(main, [*arguments, *short]) == 0
     assert (tmp_path / arguments[0] / "README.md").exists()

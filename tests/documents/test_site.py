@@ -133,7 +133,7 @@ def test_a_strategy_without_results_says_so(tool, tmp_path):
 
 
 def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tmp_path):
-    part = tmp_path / "results" / "leaderboard" / "fmnist-1spc"
+    part = tmp_path / "results" / "papers_setting" / "fmnist-1spc"
     part.mkdir(parents=True)
     (tmp_path / "results" / "selection_cost.json").write_text('{"cases": []}')
     (part / "README.md").write_text("# Fashion-MNIST, one label per client (`fmnist-1spc`)\n")
@@ -145,7 +145,7 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
         encoding="utf-8",
     )
     results = tool("strategy_results")
-    assert "leaderboard/accuracy.md" in results.of_strategy(tmp_path, "afl")
+    assert "papers_setting/accuracy.md" in results.of_strategy(tmp_path, "afl")
     assert results.of_strategy(tmp_path, "oort") == "None are committed yet."
     box = results.in_short(tmp_path, "afl")
     assert box["megabytes"].startswith("1.50 times") and box["better after equal rounds"] == (
@@ -190,7 +190,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
         assert "<math" in text and "arithmatex" not in text and "<!-- generated" not in text
     front = (tmp_path / "index.html").read_text(encoding="utf-8")
     menu = front.partition("md-nav--primary")[2].partition('class="md-content"')[0]
-    assert 'href="results/leaderboard/index.html"' in menu
+    assert 'href="results/papers_setting/index.html"' in menu
     outside = re.compile(r'<(?:script|link|img)[^>]*(?:src|href)="(?:https?:)?//')
     for page in tmp_path.rglob("*.html"):
         found = outside.search(page.read_text(encoding="utf-8"))

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from fedjax_sel.reporting import comparison, comparison_plots, plots
-from studies.leaderboard import multiples, pictures
-from studies.leaderboard.series import Series
+from studies.boards.series import Series
 from studies.papers import page
+from studies.papers_setting import multiples, pictures
 from tests.reporting import made_up
 
 NAMES = plots.KNOWN[: multiples.MANY + 1]

@@ -1,4 +1,4 @@
-"""`python -m studies`: reproduce and leaderboard."""
+"""`python -m studies`: reproduce, leaderboard and papers-setting."""
 
 import subprocess
 import sys
@@ -16,8 +16,8 @@ REPOSITORY = Path(fedjax_sel.__file__).parents[1]
 @pytest.mark.parametrize(
     "arguments,message",
     [
-        (["reprodcue"], "error: 'reprodcue' is not a command; did you mean 'reproduce'?"),
-        (["leaderboard", "--pages", "--rounds", "5"], "error: --rounds: has no effect with --pages"),
+        (["reprodcue"], "error: COMMAND: unknown 'reprodcue'; did you mean 'reproduce'?"),
+        (["papers-setting", "--pages", "--rounds", "5"], "error: --rounds: has no effect with --pages"),
         (["reproduce", "fedgp/fig1", "--jobs", "2", "--scheduler", "x:1"], "error: --jobs and --scheduler exclude"),
         (["reproduce", "fedgp/fig1", "--output", "x"], "error: unknown flag --output; did you mean '--out'?"),
     ],
@@ -28,7 +28,7 @@ def test_bad_input_is_one_line(capsys, arguments, message):
     assert err.startswith(message) and err.count("\n") == 1
 
 
-@pytest.mark.parametrize("arguments", [(), ("reproduce",), ("leaderboard",)])
+@pytest.mark.parametrize("arguments", [(), ("reproduce",), ("leaderboard",), ("papers-setting",)])
 def test_help_needs_no_jax(arguments):
     code = (
         f"import sys, runpy; sys.argv = ['x', *{arguments!r}, '--help']\n"

@@ -35,13 +35,13 @@ def in_short(root: Path, name: str) -> dict[str, str]:
     settings = list(_settings(root, name))
     if not settings:
         return {"measured": "not on the leaderboard yet"}
-    board = f"{len(settings)} [settings](../../results/leaderboard/README.md)"
+    board = f"{len(settings)} [settings](../../results/papers_setting/README.md)"
     if name == "random":
         return {"measured": f"the baseline in all {board}"}
     ratios = sorted(_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings)
     shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
     found = {"megabytes": f"{' to '.join(shown)} times random selection's"}
-    across = _read(root / "results" / "leaderboard" / "across_fashion-mnist_and_mnist.csv")
+    across = _read(root / "results" / "papers_setting" / "across_fashion-mnist_and_mnist.csv")
     for budget, measure in _BUDGETS.items():
         verdicts = [(title, row[f"{measure}_verdict"]) for _, title, row, _ in settings]
         titles = {kind: [title for title, verdict in verdicts if verdict == kind] for kind in ("better", "worse")}
@@ -66,7 +66,7 @@ def _by_data_set(titles: list[str]) -> str:
 
 def _settings(root: Path, name: str) -> Iterator[tuple[Path, str, dict[str, str], dict[str, str]]]:
     """Yield the leaderboard's settings under FedAvg: folder, title, the strategy's row, and random selection's."""
-    for path in sorted((root / "results" / "leaderboard").glob("*/table.csv")):
+    for path in sorted((root / "results" / "papers_setting").glob("*/table.csv")):
         if path.parent.name.startswith(_STUDIES):
             continue
         rows = {row["algo"]: row for row in _read(path) if row["optimizer"] in ("", "fedavg")}
@@ -89,8 +89,8 @@ def _megabytes(row: dict[str, str]) -> float:
 
 
 _MORE = {  # a file with a row per strategy -> what it compares
-    "leaderboard/no-dropout-fmnist-1spc/table.csv": "without dropout",
-    "leaderboard/lenet-fmnist-1spc/table.csv": "with LeNet-5",
+    "papers_setting/no-dropout-fmnist-1spc/table.csv": "without dropout",
+    "papers_setting/lenet-fmnist-1spc/table.csv": "with LeNet-5",
     "fmnist_eleven/comparison.csv": "500 rounds of Fashion-MNIST",
     "optimizers/comparison.csv": "five optimizers",
     "absence/available_1.csv": "unavailable clients",
@@ -104,11 +104,11 @@ def _more(root: Path, name: str) -> str:
         for file, about in _MORE.items()
         if any(row["algo"] == name for row in _read(root / "results" / file))
     ]
-    clocks = (root / "results" / "leaderboard").glob("clock-*/table.csv")
+    clocks = (root / "results" / "papers_setting").glob("clock-*/table.csv")
     if any(row["algo"] == name for path in clocks for row in _read(path)):
-        links.append("[against simulated seconds](../../results/leaderboard/seconds/README.md)")
+        links.append("[against simulated seconds](../../results/papers_setting/seconds/README.md)")
     if any(_settings(root, name)):
-        links.insert(0, "[accuracies in all settings](../../results/leaderboard/accuracy.md)")
+        links.insert(0, "[accuracies in all settings](../../results/papers_setting/accuracy.md)")
     text = ", ".join(links)
     return text[:1] + text[1:2].upper() + text[2:]
 

@@ -64,7 +64,7 @@ SMOOTH = (
 )
 MOST_OF_ALL = (
     f'{CURVES} {SMOOTH} (Smoothness and "most of all under 1SPC" were added after the last run of 500 rounds. Pages '
-    "without these rows are older. results/leaderboard/papers_curves.csv has them for the leaderboard's curves of 150 "
+    "without these rows are older. results/papers_setting/papers_curves.csv has them for curves of 150 "
     "rounds, where the server holds 5 % of the data.) The loss is not judged: the picture shows it."
 )
 Curves: TypeAlias = Mapping[Cell, np.ndarray]  # test accuracies, [seeds, rounds]

@@ -1,0 +1,390 @@
+"""Pages of the leaderboard, from the curves alone: a table per setting, and the summary of all settings."""
+
+import csv
+import io
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from fedjax_sel import metrics, statistics
+from fedjax_sel.core import files
+from fedjax_sel.core.parsing import cell
+from fedjax_sel.statistics import BETTER, WORSE, Comparison
+from studies.boards import check as checks
+from studies.boards import measures, series
+from studies.boards.grid import contender
+from studies.boards.series import CLIENTS, Series, plain
+from studies.boards.series import Setting as Held
+from studies.leaderboard import protocol
+from studies.leaderboard.protocol import BASELINE, SETTINGS, TUNING, Setting
+from studies.papers.page import png_bytes
+
+SHARE_OF_FULL = 0.95
+"""Second target: this share of the accuracy of `full`."""
+TESTED = {
+    "accuracy": "test accuracy, last ten rounds",
+    "accuracy_at_equal_megabytes": "at equal MB",
+    "accuracy_at_equal_seconds": "at equal seconds",
+    "worst_decile": "worst tenth of clients on their own tests",
+}
+"""Measures with verdicts; each is a family in each setting. The first is the main one."""
+MAIN = "accuracy"
+NUM_CLASSES = 10
+
+NOTES = f"""Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
+random. Bold gains are significant: the joint test of all comparisons of a column has a family-wise error of 5 %
+(docs/statistics.md). "Leads in" counts the seeds with a gain. Equal MB is the smallest traffic of a seed of random
+selection, equal seconds the smallest total time of any row and seed. The worst tenth of clients is measured on the
+clients' own tests, in the last fifth of the rounds. Targets: the accuracy of random selection, rounded down to a whole
+percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in which some seed never arrives and counts all
+rounds."""
+
+
+class Table(NamedTuple):
+    """Table of a setting."""
+
+    values: dict[str, dict[str, np.ndarray]]  # row -> measure -> [seeds]
+    times_random: dict[str, float]  # traffic as a multiple of random selection's
+    found: dict[tuple[str, str], Comparison]  # (measure, row) -> comparison with its baseline
+
+    def gain(self, row: str, measure: str = MAIN) -> str:
+        """Return the gain over the baseline as text; bold if significant."""
+        one = self.found.get((measure, row))
+        if one is None:
+            return ""
+        return f"**{one.difference:+.3f}**" if one.verdict in (BETTER, WORSE) else f"{one.difference:+.3f}"
+
+    def leads(self, row: str, measure: str = MAIN) -> str:
+        """Return the number of seeds in which the row is better than its baseline, as text."""
+        one = self.found.get((measure, row))
+        return "" if one is None else f"{one.leads} of {one.seeds}"
+
+
+def make_table(rows: Mapping[str, Series]) -> Table:
+    """Return the table of a setting's rows."""
+    shared = measures.common(rows, NUM_CLASSES)
+    values = {name: _values(rows, name, measures.of_row(series, shared)) for name, series in rows.items()}
+    megabytes = {name: float(series.megabytes[:, -1].mean()) for name, series in rows.items()}
+    pairs = {name: base for name in rows if (base := contender(name).baseline.name) in rows and base != name}
+    found = {}
+    for measure in (name for name in TESTED if pairs and name in values[BASELINE]):
+        family = statistics.compare(
+            np.stack([values[row][measure] - values[base][measure] for row, base in pairs.items()])
+        )
+        found |= {(measure, row): one for row, one in zip(pairs, family)}
+    return Table(values, {name: one / megabytes[BASELINE] for name, one in megabytes.items()}, found)
+
+
+def _values(rows: Mapping[str, Series], name: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    one = rows[name]
+    values = {
+        "accuracy": found["last_rounds_accuracy"],
+        "accuracy_at_equal_megabytes": found["accuracy_at_100_percent_of_megabytes"],
+        "accuracy_at_equal_seconds": found["accuracy_at_equal_seconds"],
+        "rounds_to_random": found["rounds_to_target"],
+        "arrived_at_random": found["arrived"],
+        "seconds": found["seconds"],
+    }
+    last = max(1, round(measures.LAST_SHARE * one.rounds))
+    for column, key in zip(CLIENTS, ("clients", "worst_decile", "unseen", "worst_decile_of_unseen")):
+        if column in one.clients:
+            values[key] = metrics.mean_of_last_rounds(one.clients[column], last)
+    if "full" in rows:
+        target = SHARE_OF_FULL * float(measures.last_rounds(rows["full"]).mean())
+        rounds = measures.rounds_to_target(one, target)
+        values["rounds_to_full"] = statistics.restricted(rounds, one.rounds)
+        values["arrived_at_full"] = np.isfinite(rounds).astype(float)
+    return values
+
+
+def pages(out: Path) -> dict[str, str]:
+    """Return the texts of all pages and tables, by path in the results folder."""
+    found = {name: held for name in SETTINGS if (held := series.read(out / name)) is not None and BASELINE in held.rows}
+    tables = {name: make_table(held.rows) for name, held in found.items()}
+    texts = {}
+    for name, table in tables.items():
+        tuning = series.read(out / (name + TUNING))
+        texts[f"{name}/README.md"] = _page(SETTINGS[name], found[name], table, tuning)
+        texts[f"{name}/table.csv"] = _as_csv(table)
+    if tables:
+        texts["README.md"] = _summary(found, tables)
+    return texts
+
+
+def _page(setting: Setting, held: Held, table: Table, tuning: Held | None) -> str:
+    config, planned = setting.config, protocol.GRIDS[setting.name].rows
+    parts = [f"# {setting.title}", _facts(setting, held), _main_table(table), NOTES]
+    parts += ["## Targets and time", _targets(table), "## The leaders, compared with each other", _duels(table)]
+    if any("unseen" in one for one in table.values.values()):
+        parts += ["## Roles that never train", _unseen(table)]
+    if tuning is not None:
+        parts += ["## The learning rates of random selection", _rates(setting, tuning)]
+    missing = [name for name in planned if name not in held.rows]
+    if missing:
+        why = held.about.get("failed", {})
+        parts += ["Not run: " + "; ".join(f"{name} ({why[name]})" if name in why else name for name in missing) + "."]
+    commands = "\n".join(held.about.get("commands", []))
+    parts += [f"Commands:\n\n```\n{commands}\n```", f"Data: {held.about.get('data_source', config.data.dataset)}."]
+    return "\n\n".join(parts) + "\n"
+
+
+def _facts(setting: Setting, held: Held) -> str:
+    config, first = setting.config, next(iter(held.rows.values()))
+    work = config.training
+    return (
+        f"{config.partition.num_clients} clients, {config.selection.num_selected} per round, {first.rounds} rounds, "
+        f"{len(first.seeds)} seeds; {work.local_epochs} local epoch, batches of {work.batch_size}. The learning rates "
+        "are tuned for random selection on other seeds and on training examples "
+        "([protocol](../../../studies/leaderboard/protocol.py))."
+    )
+
+
+def _main_table(table: Table) -> str:
+    lines = [
+        "| | accuracy | gain | leads in | gain at equal MB | gain at equal seconds | gain of the worst tenth "
+        "| times random's MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in _ordered(table):
+        value = table.values[row][MAIN]
+        gains = (table.gain(row, measure) for measure in list(TESTED)[1:])
+        lines.append(
+            f"| {cell(row)} | {value.mean():.3f} ± {value.std(ddof=1):.3f} | {table.gain(row)} | {table.leads(row)} | "
+            f"{' | '.join(gains)} | {table.times_random[row]:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def _ordered(table: Table) -> list[str]:
+    return sorted(table.values, key=lambda row: -float(table.values[row][MAIN].mean()))
+
+
+def _targets(table: Table) -> str:
+    lines = [
+        f"| | rounds to random's accuracy | rounds to {100 * SHARE_OF_FULL:g} % of full's | seconds "
+        "| clients' own tests | their worst tenth |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in _ordered(table):
+        one = table.values[row]
+        rounds = (_rounds(one, f"rounds_to_{target}", f"arrived_at_{target}") for target in ("random", "full"))
+        clients = (f"{one[key].mean():.3f}" if key in one else "" for key in ("clients", "worst_decile"))
+        lines.append(f"| {cell(row)} | {' | '.join(rounds)} | {one['seconds'].mean():.0f} | {' | '.join(clients)} |")
+    return "\n".join(lines)
+
+
+def _rounds(one: Mapping[str, np.ndarray], rounds: str, arrived: str) -> str:
+    if rounds not in one:
+        return ""
+    return f"{'≥ ' if one[arrived].min() < 1 else ''}{one[rounds].mean():.1f}"
+
+
+def leaders(table: Table) -> list[str]:
+    """Return the rows that are better than their baseline in the main measure, without `full`."""
+    return [
+        row
+        for (measure, row), one in table.found.items()
+        if measure == MAIN and one.verdict == BETTER and row != "full"
+    ]
+
+
+def _duels(table: Table) -> str:
+    duels = statistics.head_to_head({row: table.values[row][MAIN] for row in leaders(table)})
+    if not duels:
+        return "Fewer than two strategies are significantly better than random selection."
+    lines = ["| | difference | p (family) | leads in |", "|---|---|---|---|"]
+    for (first, second), one in duels.items():
+        shown = f"{one.difference:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
+        shown = f"**{shown}**" if one.verdict in (BETTER, WORSE) else shown
+        lines.append(f"| {first} minus {second} | {shown} | {one.p_family:.2g} | {one.leads} of {one.seeds} |")
+    return "\n".join(lines)
+
+
+def _unseen(table: Table) -> str:
+    lines = ["| | mean accuracy | worst tenth |", "|---|---|---|"]
+    for row in _ordered(table):
+        one = table.values[row]
+        lines.append(f"| {cell(row)} | {one['unseen'].mean():.3f} | {one['worst_decile_of_unseen'].mean():.3f} |")
+    return "\n".join(lines)
+
+
+def _rates(setting: Setting, tuning: Held) -> str:
+    lines = ["| | clients' rate | server's rate | accuracy on tuning examples |", "|---|---|---|---|"]
+    best = {protocol.best(setting, tuning, optimizer) for optimizer in ("fedavg", protocol.FEDYOGI)}
+    for rates in protocol.tried(setting):
+        held = tuning.rows.get(rates.row)
+        value = "diverged" if held is None else f"{measures.last_rounds(held).mean():.3f}"
+        optimizer = "FedAvg" if rates.server is None else "FedYogi"
+        shown = f"**{value}**" if rates in best else value
+        lines.append(
+            f"| {optimizer} | {rates.client:g} | {'' if rates.server is None else f'{rates.server:g}'} | {shown} |"
+        )
+    edges = [edge for rates in best if rates is not None for edge in _edges(setting, rates)]
+    note = (
+        "No best rate is at an end of its grid." if not edges else f"At an end of its grid: {'; '.join(sorted(edges))}."
+    )
+    return "\n".join([*lines, "", f"Bold rates are used. {note}"])
+
+
+def _edges(setting: Setting, rates: protocol.Rates) -> list[str]:
+    clients = setting.rates if rates.server is None else setting.fedyogi_rates[0]
+    name = "FedAvg" if rates.server is None else "FedYogi"
+    found = [f"{name}, clients {rates.client:g}"] if rates.client in (clients[0], clients[-1]) else []
+    servers = setting.fedyogi_rates[1]
+    return found + ([f"FedYogi, server {rates.server:g}"] if rates.server in (servers[0], servers[-1]) else [])
+
+
+def _summary(found: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
+    heads = " | ".join(f"[{name}]({name}/README.md)" for name in tables)
+    lines = [f"| gain over random selection | {heads} |", "|---|" + "---|" * len(tables)]
+    accuracy = " | ".join(f"{table.values[BASELINE][MAIN].mean():.3f}" for table in tables.values())
+    lines.append(f"| accuracy of random selection, tuned | {accuracy} |")
+    rows = [name for name in protocol.rows_of_any() if name != BASELINE]
+    lines += [
+        f"| {cell(row)} | " + " | ".join(_gain_and_leads(table, row) for table in tables.values()) + " |"
+        for row in rows
+    ]
+    missing = [name for name in SETTINGS if name not in tables]
+    parts = [
+        "# Leaderboard", INTRODUCTION, "\n".join(lines), NOTES.split(" Targets:")[0],
+        "![gains](gains.png)", "## Does an order of strategies transfer?", _transfer(found),
+        *([f"Not run yet: {', '.join(missing)}."] if missing else []),
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+INTRODUCTION = """Learning rates are tuned for random selection in each setting, before all strategies use them
+([protocol](../../studies/leaderboard/protocol.py), committed before the runs). CIFAR-10 is a lossy copy of the images.
+A cell has the gain in test accuracy, bold if significant, and the number of seeds in which the strategy leads. Verdicts
+of a setting whose rows are not complete can change, because its family is not."""
+
+
+def _gain_and_leads(table: Table, row: str) -> str:
+    leads = table.leads(row)
+    return f"{table.gain(row)} ({leads.replace(' of ', '/')})" if leads else ""
+
+
+def _transfer(found: Mapping[str, Held]) -> str:
+    gains = {name: _gains(held.rows) for name, held in found.items()}
+    lines = ["| Kendall's rank correlation | " + " | ".join(gains) + " |", "|---|" + "---|" * len(gains)]
+    for place, first in enumerate(gains):
+        cells = [
+            _shown(rank_correlation(gains[first], gains[second])) if place < other else ""
+            for other, second in enumerate(gains)
+        ]
+        lines.append(f"| {first} | {' | '.join(cells)} |")
+    return "\n".join([*lines, "", TRANSFER])
+
+
+TRANSFER = """The correlation is that of the mean gains under FedAvg, without `full`; 1: equal orders, 0: unrelated, -1:
+reversed. Intervals (95 %) resample the seeds of both settings; they do not extend to other settings."""
+
+
+def _gains(rows: Mapping[str, Series]) -> dict[str, np.ndarray]:
+    return {
+        algo: measures.last_rounds(rows[algo]) - measures.last_rounds(rows[BASELINE])
+        for algo in protocol.ALGOS
+        if algo in rows and algo not in (BASELINE, "full")
+    }
+
+
+def rank_correlation(
+    first: Mapping[str, np.ndarray], second: Mapping[str, np.ndarray], resamples: int = 2_000
+) -> tuple[float, float, float]:
+    """Return Kendall's correlation of two settings' mean gains, [seeds] each, with the ends of a bootstrap interval."""
+    names = [name for name in first if name in second]
+    if len(names) < 3:
+        return np.nan, np.nan, np.nan
+    tables = [np.stack([one[name] for name in names]) for one in (first, second)]
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(table.shape[1], size=(resamples, table.shape[1])) for table in tables]
+    means = [table[:, index].mean(axis=-1).T for table, index in zip(tables, drawn)]
+    taus = [_kendall(a, b) for a, b in zip(*means)]
+    low, high = np.nanquantile(taus, (0.025, 0.975))
+    return _kendall(*(table.mean(axis=1) for table in tables)), float(low), float(high)
+
+
+def _kendall(first: np.ndarray, second: np.ndarray) -> float:
+    return float(np.asarray(stats.kendalltau(first, second))[0])
+
+
+def _shown(found: tuple[float, float, float]) -> str:
+    value, low, high = found
+    return "" if np.isnan(value) else f"{value:+.2f} ({low:+.2f} to {high:+.2f})"
+
+
+def _as_csv(table: Table) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = list(dict.fromkeys(itertools.chain.from_iterable(table.values.values())))
+    compared = [name for name in TESTED if (name, next(iter(table.found), ("", ""))[1]) in table.found]
+    of_pairs = ("difference", "low", "high", "p_family", "leads", "verdict")
+    writer.writerow(
+        ["row", "times_random", *(f"{name}_{what}" for name in names for what in ("mean", "sd")),
+         *(f"{name}_{what}" for name in compared for what in of_pairs)]
+    )  # fmt: skip
+    for row, values in table.values.items():
+        numbers = [
+            f(values[name]) if name in values else None for name in names for f in (np.mean, partial(np.std, ddof=1))
+        ]
+        pairs = [
+            getattr(table.found[name, row], what) if (name, row) in table.found else None
+            for name in compared
+            for what in of_pairs
+        ]
+        writer.writerow([row, *map(plain, (table.times_random[row], *numbers, *pairs))])
+    return text.getvalue()
+
+
+def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
+    """Write pages, tables and the picture; return the settings with results.
+
+    Args:
+        out: results folder.
+        changed: unused; the one picture is always drawn.
+    """
+    del changed
+    texts = pages(out)
+    for name, text in texts.items():
+        files.write(out / name, text.encode())
+    if (drawn := picture(out)) is not None:
+        files.write(out / "gains.png", drawn)
+    return [name for name in SETTINGS if f"{name}/README.md" in texts]
+
+
+def check(out: Path) -> list[str]:
+    """Return a line per page or table that does not follow from its curves, and per run older than the protocol."""
+    return checks.differences(out, pages(out), Path(protocol.__file__), SETTINGS)
+
+
+def picture(out: Path) -> bytes | None:
+    """Return the picture of all gains as PNG; None without a setting."""
+    from matplotlib.figure import Figure
+
+    found = {name: held for name in SETTINGS if (held := series.read(out / name)) is not None and BASELINE in held.rows}
+    if not found:
+        return None
+    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    axes = figure.subplots()
+    rows: Sequence[str] = [name for name in protocol.ALGOS if name not in (BASELINE, "full")]
+    for place, (name, held) in enumerate(found.items()):
+        table = make_table(held.rows)
+        for height, row in enumerate(reversed(rows)):
+            one = table.found.get((MAIN, row))
+            if one is not None:
+                at = height + 0.6 * (place / max(1, len(found) - 1) - 0.5)
+                filled = one.verdict in (BETTER, WORSE)
+                color = f"C{place}"
+                axes.plot([one.low, one.high], [at, at], color=color, linewidth=1)
+                axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=color if filled else "white",
+                          label=name if row == rows[0] else None)  # fmt: skip
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), list(reversed(rows)))
+    axes.set_xlabel("gain in test accuracy over random selection (filled: significant)")
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    return png_bytes(figure)

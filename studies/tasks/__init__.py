@@ -1,5 +1,0 @@
-"""Leaderboard on several tasks, with learning rates that were tuned for random selection.
-
-protocol      what was settled before the runs: tasks, rows, learning rates, families of tests
-command       the command line
-"""

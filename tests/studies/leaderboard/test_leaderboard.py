@@ -1,0 +1,97 @@
+"""The leaderboard on several tasks: tuning without test data, tables from curves, and the check of both."""
+
+import numpy as np
+import pytest
+
+from fedjax_sel.statistics import BETTER
+from studies.boards import check, series
+from studies.leaderboard import command, page, protocol
+from studies.leaderboard.protocol import SETTINGS
+from tests.studies.papers_setting import made_up
+
+GRAY = SETTINGS["gray-2labels"]
+
+
+def level(value, **sent):
+    return made_up.level(value, seeds=12, seconds=2.0, **sent)
+
+
+def test_nothing_is_tuned_on_test_data_or_on_the_seeds_of_the_rows():
+    for grid in protocol.GRIDS.values():
+        for config in grid.rows.values():
+            tuned = grid.name.endswith((protocol.TUNING, protocol.DRAWS))
+            assert (config.data.tuning_share > 0) == tuned
+            assert config.run.seeds == (protocol.TUNING_SEEDS if tuned else protocol.SEEDS)
+    assert not {*protocol.SEEDS} & {*protocol.TUNING_SEEDS} and len(protocol.SEEDS) == 12
+
+
+def tuning(best, best_fedyogi):
+    accuracy = {rates.row: 0.5 for rates in protocol.tried(GRAY)}
+    accuracy |= {best.row: 0.6, best_fedyogi.row: 0.7}
+    rows = {name: made_up.level(value, seeds=3) for name, value in accuracy.items()}
+    return series.Setting(rows, made_up.about(rows))
+
+
+def test_all_strategies_use_the_rates_that_are_best_for_random_selection():
+    held = tuning(protocol.Rates(0.1), protocol.Rates(0.03, 0.01))
+    rows = protocol.chosen(GRAY, held)
+    assert len(rows) == len(protocol.GRIDS["gray-2labels"].rows) == 19
+    for name, config in rows.items():
+        under_fedyogi = name.endswith(protocol.FEDYOGI)
+        assert config.training.learning_rate == (0.03 if under_fedyogi else 0.1)
+        assert config.training.server_learning_rate == (0.01 if under_fedyogi else None)
+
+
+def test_every_strategy_has_the_same_number_of_draws_and_the_best_one_runs():
+    rows = protocol.draws(GRAY, protocol.Rates(0.1))
+    counts = {algo: sum(name.startswith(f"{algo} draw=") for name in rows) for algo in protocol.ALGOS}
+    assert counts.pop("full") == 0 and {*counts.values()} == {protocol.tuning.DRAWS + 1}
+    assert all(0.1 / 3 <= config.training.learning_rate <= 0.3 for config in rows.values())
+    assert rows["fedcor draw=0"].training.learning_rate == 0.1 and not rows["fedcor draw=0"].selection.algo_args
+    found = {name: made_up.level(0.6 if name.endswith("draw=5") else 0.5, seeds=3) for name in rows}
+    about = made_up.about(found)
+    about["rows"]["random draw=0"]["learning_rate"] = 0.1
+    best = protocol.chosen_draws(GRAY, series.Setting(found, about))
+    assert best["fedcor"] == rows["fedcor draw=5"].replace(seeds=protocol.SEEDS, tuning_share=0.0)
+
+
+@pytest.fixture
+def out(tmp_path):
+    rows = {
+        "random": level(0.6), "fed_cbs": level(0.65, first_seed=1), "clustered": level(0.63, first_seed=2),
+        "full": level(0.8, down=10_000_000, up=10_000_000, first_seed=3), "e3cs": level(0.6, first_seed=4),
+    }  # fmt: skip
+    for name in ("gray-2labels", "color-2labels"):
+        series.write(tmp_path / name, rows, made_up.about(rows))
+    return tmp_path
+
+
+def test_a_table_compares_with_random_selection_and_the_leaders_with_each_other(out):
+    table = page.make_table(series.read(out / "gray-2labels").rows)
+    one = table.found["accuracy", "fed_cbs"]
+    assert one.difference == pytest.approx(0.05, abs=1e-3) and (one.verdict, one.leads) == (BETTER, 12)
+    assert table.gain("fed_cbs") == "**+0.050**" and not table.gain("e3cs").startswith("*")
+    assert table.times_random["full"] == 10 and page.leaders(table) == ["fed_cbs", "clustered"]
+    text = page.pages(out)["gray-2labels/README.md"]
+    assert "| fed_cbs minus clustered | **+0.020" in text
+    # 95 % of 0.8 is 0.76: only `full` arrives, in the first round with ten rounds behind it.
+    assert table.values["full"]["rounds_to_full"].tolist() == [10] * 12
+    assert table.values["fed_cbs"]["arrived_at_full"].sum() == 0
+
+
+def test_equal_orders_have_rank_correlation_one_and_reversed_orders_minus_one():
+    values = {name: np.full(12, 0.1 * place) for place, name in enumerate("abcd")}
+    other = {name: -value for name, value in values.items()}
+    assert page.rank_correlation(values, values) == pytest.approx((1, 1, 1))
+    assert page.rank_correlation(values, other) == pytest.approx((-1, -1, -1))
+
+
+def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):
+    monkeypatch.setattr(check, "_older", lambda *_: [])
+    assert command.main(["--pages", "--out", str(out)]) == 0
+    assert (out / "gains.png").exists()
+    assert command.main(["--check", "--out", str(out)]) == 0
+    path = out / "gray-2labels" / "README.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("**+0.050**", "**+0.060**"), encoding="utf-8")
+    assert command.main(["--check", "--out", str(out)]) == 1
+    assert "gray-2labels/README.md does not follow from the curves" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""`python -m studies COMMAND ...`: reproduce, leaderboard, papers-setting."""
+"""`python -m studies COMMAND ...`: reproduce, leaderboard, papers-setting, privacy."""
 
 import sys
 from collections.abc import Sequence
@@ -11,12 +11,14 @@ COMMANDS = {
     "reproduce": "studies.papers",
     "leaderboard": "studies.leaderboard",
     "papers-setting": "studies.papers_setting",
+    "privacy": "studies.privacy",
 }
 USAGE = """usage: python -m studies COMMAND [flags]
 
   reproduce       run the papers' tables and figures again, each claim judged by a rule
   leaderboard     run every strategy on several tasks, with tuned learning rates
   papers-setting  run every strategy in FedCor's setting, with its learning rate
+  privacy         what noise for privacy leaves of a strategy's gain
 
 python -m studies COMMAND --help lists a command's flags.
 """

@@ -193,6 +193,14 @@ def assert_idle(result, seed):
     )
 
 
+def test_oort_discounts_stale_clients():
+    """As Pisces does; in synchronous rounds, no report is stale."""
+    for settings, same in (({"concurrency": 12}, False), ({}, True)):
+        settings = {**settings, "algo": "oort", "rounds": 24, "chunk": 12}
+        usual, discounted = (result_of(**settings, algo_args={"staleness_discount": beta}) for beta in (0.0, 2.0))
+        assert np.array_equal(usual.cohorts, discounted.cohorts) == same
+
+
 # By hand: the three clients of the tests of the clock.
 def in_order(*cohorts, requests=()):
     """A strategy that selects these cohorts in turn."""

@@ -146,6 +146,7 @@ def test_with_as_many_clients_as_reports_it_is_the_synchronous_run(settings):
 
 
 ASYNCHRONOUS = {"concurrency": 12, "rounds": 12, **DISTURBED}
+LATE_REPORTS = {"late_reports": "use", "rounds": 12, **DISTURBED, "deadline": "q0.5"}
 
 
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
@@ -157,12 +158,13 @@ def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_devices_and_seeds_choose_the_same_cohorts():
-    whole = result_of(**ASYNCHRONOUS, mesh="seeds=1,clients=1")
+@pytest.mark.parametrize("settings", [ASYNCHRONOUS, LATE_REPORTS], ids=["asynchronous", "late reports"])
+def test_several_devices_and_seeds_choose_the_same_cohorts(settings):
+    whole = result_of(**settings, mesh="seeds=1,clients=1")
     for other in ({"mesh": "seeds=2,clients=1"}, {"mesh": "seeds=1,clients=2"}, {"seeds_at_once": 1}):
-        assert np.array_equal(whole.cohorts, result_of(**ASYNCHRONOUS | other).cohorts)
+        assert np.array_equal(whole.cohorts, result_of(**settings | other).cohorts)
     for seed in (0, 1):
-        alone = result_of(**ASYNCHRONOUS, seeds=[seed])
+        alone = result_of(**settings | {"seeds": [seed]})
         assert np.array_equal(whole.cohorts[seed], alone.cohorts[0])
         np.testing.assert_array_equal(whole.seconds[seed], alone.seconds[0])
 

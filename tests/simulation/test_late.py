@@ -12,14 +12,19 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import late, seed_groups
 from fedjax_sel.simulation.late import LateReports
 from fedjax_sel.training import server
-from tests.simulation.test_asynchronous import FIRST, SECOND, SMALL, assert_equal, by_hand, in_order, result_of
+from tests.simulation.test_asynchronous import (
+    FIRST,
+    LATE_REPORTS,
+    SECOND,
+    SMALL,
+    assert_equal,
+    by_hand,
+    in_order,
+    result_of,
+)
 from tests.simulation.test_clock import MODEL, WHOLE
 
 USED = {"late_reports": "use"}
-LATE = {
-    **USED, "timing_args": {"jitter": 0.3}, "deadline": "q0.5", "report_failure_rate": 0.2, "available": 0.7,
-    "rounds": 12,
-}  # fmt: skip
 
 # The order of events.
 SCHEDULES, STEPS, COUNT, CLIENTS, DEADLINE, SERVER = 1000, 14, 3, 8, 3, 1
@@ -113,17 +118,17 @@ def test_without_a_late_report_it_is_the_run_that_drops_them(settings):
 
 
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
-    whole = result_of(**LATE, algo="divfl")
+    whole = result_of(**LATE_REPORTS, algo="divfl")
     out = {"out": str(tmp_path / "run"), "chunk": 1, "algo": "divfl"}
-    result_of(**LATE | out | {"rounds": 6})
-    assert_equal(whole, result_of(**LATE | out))
+    result_of(**LATE_REPORTS | out | {"rounds": 6})
+    assert_equal(whole, result_of(**LATE_REPORTS | out))
     assert np.nanmax(whole.measured["staleness"][:, 6:]) > 0
 
 
 @pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_runs(algo):
-    result = result_of(**LATE | {"rounds": 5, "chunk": 5}, algo=algo, staleness="refl", optimizer="fedyogi")
+    result = result_of(**LATE_REPORTS | {"rounds": 5, "chunk": 5}, algo=algo, staleness="refl", optimizer="fedyogi")
     assert np.isfinite(result.test_loss).all() and result.measured["staleness"].shape == (2, 5)
 
 
@@ -204,5 +209,5 @@ def test_the_table_of_reports_counts_as_memory():
 )
 def test_bad_input_is_one_line_with_the_fix(settings, message):
     with pytest.raises(UserError, match=message) as error:
-        result_of(**LATE | settings)
+        result_of(**LATE_REPORTS | settings)
     assert "\n" not in str(error.value)

@@ -87,8 +87,17 @@ _CLIENT_STATE = OnlyWith(
 _WITH_MODE = OnlyWith("a named mode of --available", lambda config: config.selection.available in MODES)
 _SOME_AWAY = OnlyWith("--available other than 1", lambda config: config.selection.available_share != 1)
 _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
-_ASYNCHRONOUS = OnlyWith(
-    "--concurrency", lambda config: config.timing.timing != "none" and config.timing.concurrency is not None
+_LATE = OnlyWith(
+    "--deadline, or --over-select above 1",
+    lambda config: (
+        config.timing.timing != "none" and (config.timing.deadline is not None or config.timing.over_select > 1)
+    ),
+)
+_STALE = OnlyWith(
+    "--concurrency, or --late-reports use",
+    lambda config: (
+        config.uses_late_reports or (config.timing.timing != "none" and config.timing.concurrency is not None)
+    ),
 )
 _TIMED_ABSENCE = OnlyWith(
     "--timing and an --available other than 1",
@@ -384,26 +393,32 @@ class TimingConfig:
     timing_args: Pairs = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
     deadline: Deadline = _setting(
         None,
-        "time limit of a round's training; later reports are lost: seconds, or a quantile such as q0.8 of all clients' "
-        "durations without jitter",
+        "time limit of a round's training; later reports are lost (see --late-reports): seconds, or a quantile such as "
+        "q0.8 of all clients' durations without jitter",
         _TIMED,
     )
     over_select: Factor = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
     server_seconds: NonNegative = _setting(0.0, "seconds of the server's own work per round, e.g. selection", _TIMED)
+    late_reports: Literal["drop", "use"] = _setting(
+        "drop",
+        "reports that arrive after their synchronous round; drop: they are lost; use: they are aggregated in the round "
+        "in which they arrive, with the factor of --staleness, and their clients are unavailable until then",
+        _LATE,
+    )
     concurrency: Concurrency = _setting(
         None,
         "C, clients that train at the same time in asynchronous rounds: the server steps after each K reports, and "
         "starts K idle clients; a multiple of K (default: synchronous rounds)",
         _TIMED,
     )
-    staleness: Literal["constant", "polynomial", "hinge"] = _setting(
+    staleness: Literal["constant", "polynomial", "hinge", "refl"] = _setting(
         "polynomial",
         "factor of a report's weight, by the server's steps s since its dispatch; constant: 1; polynomial: (s + 1)^-a; "
-        "hinge: 1 up to s = b, then 1 / (a (s - b) + 1)",
-        _ASYNCHRONOUS,
+        "hinge: 1 up to s = b, then 1 / (a (s - b) + 1); refl: by s and by the deviation from the reports in time",
+        _STALE,
     )
-    staleness_args: Pairs = _setting((), "parameters of --staleness, e.g. a=0.5", _ASYNCHRONOUS)
-    max_staleness: Staleness = _setting(None, "largest staleness of an aggregated report", _ASYNCHRONOUS)
+    staleness_args: Pairs = _setting((), "parameters of --staleness, e.g. a=0.5", _STALE)
+    max_staleness: Staleness = _setting(None, "largest staleness of an aggregated report", _STALE)
     availability_seconds: Seconds = _setting(
         None,
         "simulated seconds of each column of a file of --available, or of each step of a mode or share; a client that "
@@ -630,6 +645,16 @@ class Config(_Flat):
         return (self.has_effect("availability_seconds") and self.timing.availability_seconds) or 0.0
 
     @property
+    def seconds_limit(self) -> float | None:
+        """Simulated seconds after which a run ends; None: after its rounds."""
+        return self.timing.max_seconds if self.has_effect("max_seconds") else None
+
+    @property
+    def uses_late_reports(self) -> bool:
+        """Whether synchronous rounds use late reports."""
+        return self.has_effect("late_reports") and self.timing.late_reports == "use"
+
+    @property
     def num_training_clients(self) -> int:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
@@ -683,7 +708,7 @@ PAIRS = tuple(name for name in FIELDS if name.endswith("_args"))  # fields of ke
 _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
     "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "privacy", "privacy_unit",
-    "concurrency", "staleness", "staleness_args", "max_staleness", "availability_seconds",
+    "concurrency", "staleness", "staleness_args", "max_staleness", "availability_seconds", "late_reports",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 
@@ -772,6 +797,8 @@ def _check_concurrency(config: Config) -> None:
         reason = f"is not a multiple of the K = {k} reports of a step (--num-selected); choose {near} or {near + k}"
     elif chosen.over_select > 1:
         reason = "asynchronous rounds wait for no late report; remove --over-select"
+    elif chosen.late_reports == "use":
+        reason = "no report is late in asynchronous rounds; remove --late-reports"
     elif config.training.aggregation == "unbiased":
         reason = "fast clients report more often, so --aggregation unbiased is not possible; choose another rule"
     if reason:

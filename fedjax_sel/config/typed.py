@@ -62,8 +62,9 @@ class Settings(TypedDict, total=False):
     deadline: str | None
     over_select: float
     server_seconds: float
+    late_reports: Literal["drop", "use"]
     concurrency: int | None
-    staleness: Literal["constant", "polynomial", "hinge"]
+    staleness: Literal["constant", "polynomial", "hinge", "refl"]
     staleness_args: Mapping[str, Any] | Sequence[Any]
     max_staleness: int | None
     availability_seconds: float | None

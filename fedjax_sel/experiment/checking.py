@@ -230,9 +230,11 @@ def _law(experiment: Experiment) -> Law | None:
     return LAWS.make(settings.timing, **arguments)
 
 
-def _check_asynchronous(config: Config, strategy: Strategy, optimizer: FederatedOptimizer) -> None:
+def _check_stale_reports(config: Config, strategy: Strategy, optimizer: FederatedOptimizer) -> None:
     """Reject strategies and optimizers that need all reports of one round."""
-    if strategy.max_selected is not None:
+    late = config.uses_late_reports
+    flag, instead = ("--late-reports", "--late-reports drop") if late else ("--concurrency", "synchronous rounds")
+    if strategy.max_selected is not None and not late:
         raise UserError(
             f"--concurrency: {strategy.name} decides how many clients it selects, but an asynchronous round starts as "
             "many as have reported; choose another --algo, or synchronous rounds"
@@ -241,10 +243,15 @@ def _check_asynchronous(config: Config, strategy: Strategy, optimizer: Federated
     reports = optimizer.report is plain.report and optimizer.combine is plain.combine
     if not reports or optimizer.vectors_down or jax.tree.leaves(jax.eval_shape(optimizer.init_own, checks.MODEL)):
         raise UserError(
-            f"--concurrency: {optimizer.name} combines reports that start from the same model; choose --optimizer "
-            "fedavg, fedprox, fedavgm, fedadagrad, fedadam or fedyogi, or synchronous rounds"
+            f"{flag}: {optimizer.name} combines reports that start from the same model; choose --optimizer "
+            f"fedavg, fedprox, fedavgm, fedadagrad, fedadam or fedyogi, or {instead}"
         )
-    STALENESS.make(config.timing.staleness, **dict(config.timing.staleness_args))
+    weight = STALENESS.make(config.timing.staleness, **dict(config.timing.staleness_args))
+    if weight.beta and not late:
+        raise UserError(
+            "--staleness: 'refl' compares late reports with those in time, which asynchronous rounds do not have; "
+            "choose constant, polynomial or hinge"
+        )
 
 
 class Checked(NamedTuple):
@@ -278,8 +285,8 @@ def check(experiment: Experiment) -> Checked:
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
-    if config.timing.concurrency is not None:
-        _check_asynchronous(config, strategy, optimizers.federated)
+    if config.has_effect("staleness"):
+        _check_stale_reports(config, strategy, optimizers.federated)
     shape = (config.num_training_clients, config.cohort_size, config.run.rounds)
     everyone = config.selection.available_share == 1
     checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)

@@ -406,7 +406,7 @@ class _Done(NamedTuple):
 
 def _seconds_are_over(config: Config, earlier: Result | None) -> Callable[[Chunk], bool]:
     """Return the function of each next chunk: whether it ends `max_seconds` of all seeds. It waits for the chunk."""
-    limit, spent = config.timing.max_seconds, np.zeros(len(config.run.seeds))
+    limit, spent = config.seconds_limit, np.zeros(len(config.run.seeds))
     if limit is not None and earlier is not None:
         spent = earlier.seconds_spent[:, -1]
 

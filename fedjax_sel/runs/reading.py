@@ -55,7 +55,7 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
         )
     newest = checkpoint.newest(path)
     done = stored.run.rounds if newest is None else newest["rounds"]
-    may_be_done = done == config.run.rounds or config.timing.max_seconds is not None
+    may_be_done = done == config.run.rounds or config.seconds_limit is not None
     if not may_be_done or not (path / METRICS).exists() or not (path / COHORTS).exists():
         return None
     try:

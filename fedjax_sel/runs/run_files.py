@@ -177,7 +177,7 @@ class Result:
         return self.num_rounds == self.config.run.rounds or (self.has_clock and self._seconds_are_over())
 
     def _seconds_are_over(self) -> bool:
-        limit = self.config.timing.max_seconds
+        limit = self.config.seconds_limit
         return limit is not None and self.num_rounds > 0 and bool((self.seconds_spent[:, -1] >= limit).all())
 
     @property

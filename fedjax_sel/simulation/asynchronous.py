@@ -44,14 +44,13 @@ class Reports(NamedTuple):
 class Flight(NamedTuple):
     """The reports in flight, and the server's version."""
 
-    reports: Reports
+    reports: Any  # `Reports`, or `late.LateReports`
     version: jax.Array  # server steps so far, int32 [S]
 
 
-def empty_flight(plan: Plan, carry: Carry) -> Flight | None:
-    """Return a table without reports, from the state before the first round; None in synchronous rounds."""
-    if plan.asynchrony is None:
-        return None
+def empty_flight(plan: Plan, carry: Carry) -> Flight:
+    """Return a table without reports, from the state before the first round."""
+    assert plan.asynchrony is not None and plan.asynchrony.concurrency is not None
     shape = len(jax.tree.leaves(carry.params)[0]), plan.asynchrony.concurrency
     whole, real, no = jnp.zeros(shape, jnp.int32), jnp.zeros(shape), jnp.zeros(shape, bool)
 
@@ -128,11 +127,12 @@ def one_step(
         staleness=staleness,
     )
     aggregated = cohort._replace(reports=used)
-    weights = round.cohort_weights(context, aggregated, known) * plan.asynchrony.weight(staleness)
+    weights = round.cohort_weights(context, aggregated, known) * plan.asynchrony.weight.factor(staleness)
     info = _enter(known.now.info, ended, received, number - ended.number // num_places)
     known = known._replace(now=known.now._replace(info=info))
     known = queries.enter_training_losses(context, known, reports, ended.trained.training_loss)
-    step = round.aggregate(context, aggregated, ended.trained, _sums(plan, ended.trained, weights), weights)
+    of_ended = sums(plan, (ended.trained.updates, ended.trained.carried), ended.trained.finite, weights)
+    step = round.aggregate(context, aggregated, ended.trained, of_ended, weights)
     known = round.learn(context, cohort, known, ended.trained, step, weights, reads)
     records = round.record(context, cohort, known.bill, ended.trained, step, weights, reads)
     mean_staleness = jnp.where(received, staleness, 0).sum(axis=1) / received.sum(axis=1)
@@ -216,15 +216,17 @@ def _train(context: RoundContext, cohort: Cohort, reads: OutcomeReads) -> Traine
     )
 
 
-def _sums(plan: Plan, trained: Trained, weights: jax.Array) -> Sums:
-    """Return the weighted sums of the finite reports, in the order and with the arithmetic of `round.train_cohorts`."""
+def sums(plan: Plan, reports: Any, finite: jax.Array, weights: jax.Array) -> Sums:
+    """Return the sums of the finite reports by `weights`, [S, C], with the arithmetic of `round.train_cohorts`.
+
+    `reports` are the updates and the changes of non-trained model state, leaves [S, C, ...].
+    """
 
     def addend(_: Any, job: Any) -> tuple[tuple[()], Sums]:
         update, finite = job
         return (), server.finite_part(Sums(update, ()), finite)
 
-    rows = (trained.updates, trained.carried), trained.finite
-    jobs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows)
+    jobs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (reports, finite))
     return devices.spread_and_add(plan.mesh, addend, None, jobs, plan.clients_at_once, Sums(weights, weights))[1]
 
 

@@ -213,9 +213,9 @@ def time_cohort(context: RoundContext, cohort: Cohort, bill: Bill, reads: Outcom
     slowest = jnp.where(selected, durations, 0.0).max(axis=1)
     fallback = slowest if federation.deadline is None else federation.deadline
     seconds = jnp.where(counted.sum(axis=1) >= wanted, last, fallback)
-    return cohort._replace(
-        reports=cohort.reports._replace(mask=counted), durations=jnp.where(counted, durations, 0.0), seconds=seconds
-    )
+    late = None if plan.asynchrony is None else jnp.where(arrives & ~counted, durations, jnp.inf)
+    reports = cohort.reports._replace(mask=counted)
+    return cohort._replace(reports=reports, durations=jnp.where(counted, durations, 0.0), seconds=seconds, late=late)
 
 
 def round_seconds(context: RoundContext, cohort: Cohort, bill: Bill, start: Bill) -> jax.Array | None:

@@ -141,11 +141,11 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
 
 
 def _asynchrony(problem: Problem) -> Asynchrony | None:
-    chosen = problem.config.timing
-    if chosen.concurrency is None:
+    config, chosen = problem.config, problem.config.timing
+    if not config.has_effect("staleness"):
         return None
     weight = STALENESS.make(chosen.staleness, **dict(chosen.staleness_args))
-    return Asynchrony(chosen.concurrency, weight.factor, chosen.max_staleness)
+    return Asynchrony(None if config.uses_late_reports else chosen.concurrency, weight, chosen.max_staleness)
 
 
 def availability_table(experiment: Experiment, seed: int) -> np.ndarray:

@@ -198,7 +198,7 @@ def train_cohorts(
     plan, arriving = context.plan, cohort.reports.mask
     num_replicates, num_places = arriving.shape
     jobs = training_jobs(context, cohort)
-    averages = protocol.requested_subset_loss(plan.strategy) is not None
+    averages = protocol.requested_subset_loss(plan.strategy) is not None or plan.asynchrony is not None
     keep_updates = reads.updates or averages
     train = client_training(plan, reads, keep_updates, averages)
     num_clients = context.federation.starts.shape[1]

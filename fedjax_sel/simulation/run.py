@@ -15,8 +15,7 @@ from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
-from fedjax_sel.simulation import clock, keys, layout, ledger, queries
-from fedjax_sel.simulation.asynchronous import empty_flight, one_step
+from fedjax_sel.simulation import asynchronous, clock, keys, late, layout, ledger, queries
 from fedjax_sel.simulation.availability import available_clients
 from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
@@ -139,7 +138,7 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
     some_are_idle = (plan.num_rounds - first) % length != 0
 
     def chunk(carry, first, federation, streams):
-        step = one_round if plan.asynchrony is None else one_step
+        step = one_round if plan.asynchrony is None else _in_flight(plan).one_step
         carry, records = many_rounds(step, plan, length, some_are_idle, carry, first, federation, streams)
         if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
             records = lax.all_gather(records, devices.SEEDS, axis=1, tiled=True)
@@ -174,8 +173,15 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         answered=jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None,
     )
     seconds = None if plan.availability_seconds == 0 else jnp.zeros((num_replicates,))
-    carry = carry._replace(flight=empty_flight(plan, carry), clock=seconds)
+    flight = None if plan.asynchrony is None else _in_flight(plan).empty_flight(plan, carry)
+    carry = carry._replace(flight=flight, clock=seconds)
     return jax.tree.map(_strongly_typed, carry), streams
+
+
+def _in_flight(plan: Plan) -> Any:
+    """Return the module of rounds whose reports outlast them."""
+    assert plan.asynchrony is not None
+    return late if plan.asynchrony.concurrency is None else asynchronous
 
 
 def _strongly_typed(leaf: jax.Array) -> jax.Array:

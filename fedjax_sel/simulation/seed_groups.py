@@ -33,7 +33,9 @@ def seeds_that_fit(problem: Problem, available_bytes: int | None = None) -> tupl
         everything = everything or needed
         if limit is None or needed <= limit:
             return together, needed, everything
-    fewer = "" if problem.config.timing.concurrency is None else ", a lower --concurrency"
+    config = problem.config
+    fewer = "" if config.timing.concurrency is None else ", a lower --concurrency"
+    fewer = ", --late-reports drop" if config.uses_late_reports else fewer
     least = "one seed needs" if groups == 1 else f"{groups} seeds, one for each part of --mesh {mesh}, need"
     raise UserError(
         f"--seeds: {least} about {needed / 1e9:.1f} GB of a device's memory, which has "

@@ -1,7 +1,6 @@
 """Shared types of the simulation: the static plan, the scan carry, the context and the results of a round."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client
 from fedjax_sel.training.client import OptimizerState, Trainer
 from fedjax_sel.training.optimizers import Memory
+from fedjax_sel.training.server import StalenessWeight
 
 
 class Kept(NamedTuple):
@@ -34,10 +34,10 @@ class Kept(NamedTuple):
 
 
 class Asynchrony(NamedTuple):
-    """Static configuration of asynchronous rounds."""
+    """Static configuration of reports that outlast a round."""
 
-    concurrency: int  # C, clients that train at the same time
-    weight: Callable[[jax.Array], Any]  # staleness, int32 [S, K] -> factor of the aggregation weight; 1 at zero
+    concurrency: int | None  # C, clients that train at the same time; None: synchronous rounds that use late reports
+    weight: StalenessWeight  # factor of the aggregation weight
     max_staleness: int | None  # older reports are not aggregated; None: all are
 
 
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
     cohort_size: int  # clients that the strategy selects: K, or more with over-selection
     num_places: int  # places of a cohort: `cohort_size`, or more if the strategy's cohort size is random
     clock: Clock | None  # simulated time; None: rounds have no duration
-    asynchrony: Asynchrony | None  # None: rounds are synchronous
+    asynchrony: Asynchrony | None  # None: no report outlasts its round
     availability_seconds: float  # simulated duration of a row of availability; 0: a row per round
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
@@ -88,7 +88,7 @@ class Carry(NamedTuple):
     shared: Any  # the federated optimizer's server memory (`Memory.shared`)
     evaluation: Evaluation | None  # metrics of `params` on the data of the strategy's `server_metrics` request
     start: Bill  # cost of the facts measured before the first round, billed to the first round
-    flight: Any = None  # reports in flight (`asynchronous.Flight`); None in synchronous rounds
+    flight: Any = None  # reports in flight (`asynchronous.Flight`, `late.Flight`); None if none outlasts its round
     clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
     answered: jax.Array | None = None  # perturbed answers of each client so far, int32 [S, N]; None without noise
 
@@ -151,6 +151,7 @@ class Cohort(NamedTuple):
     reports: Selection  # the same clients; its mask marks those whose report reaches the server
     durations: jax.Array | None = None  # seconds from the model's dispatch to the report, float32; None without a clock
     seconds: jax.Array | None = None  # duration of the training phase, float32 [S]; None without a clock
+    late: jax.Array | None = None  # seconds to a report after the round, float32; inf: none; None: not used
     # Asynchronous rounds: `selection` and `reports` are of clients whose training ends in this round.
     started: Selection | None = None  # clients whose training starts in this round; None: `selection`
     staleness: jax.Array | None = None  # server steps since the model's dispatch, int32; None: zero

@@ -6,6 +6,9 @@ with a score near the top (exploitation). The rest is drawn from clients never s
 With system="clock", clients slower than the preferred duration T lose score, and exploration prefers fast clients. The
 pacer raises T while the utility of the cohorts stays flat. By default, durations are ignored.
 
+In asynchronous rounds, staleness_discount=0.5 lowers the utility of clients whose reports were late, by the rule of
+Pisces (Jiang et al., SoCC 2022).
+
     symbol    here                    shape    meaning
     U_i       State.utilities         [N]      n_i sqrt(mean of squared losses over the samples of the first local pass)
     L_i       State.last              [N]      round of i's last participation, from 1
@@ -13,6 +16,8 @@ pacer raises T while the utility of the cohorts stays flat. By default, duration
     U_cap     `cap`                            quantile of the utilities of explored clients, at which they are clipped
     U_min, U_max                      scalar   smallest and largest utility of the explored clients
     s_i       scores                  [N]      (min(U_i, U_cap) - U_min) / (U_max - U_min) + sqrt(0.1 ln t / L_i)
+    tau_i     State.staleness         [N, 5]   mean of the staleness of i's last 5 reports; U_i / (tau_i + 1)^beta
+                                               replaces U_i in s_i, with beta = staleness_discount
     eps       State.exploration       scalar   fraction of exploration: max(eps_min, eps decay) each round
     t_i       Pacer.durations         [N]      seconds of i's last report in time; bought before the first one
     q         Pacer.percentile        scalar   percentile of T among the durations of all clients
@@ -54,6 +59,9 @@ Differs from the paper and its code:
 * Exploration ends permanently once every client has been explored, as in the code. With K = 1 and eps > 0, exploitation
   starts only then.
 * U_i uses n_i samples; the code uses min(n_i, steps x batch). The code draws its first cohort uniformly.
+* Pisces exploits the clients with the largest U_i / (tau_i + 1)^beta, without bonus, clipping or system factor, and
+  explores uniformly. Here these parts are Oort's; system="none" has no system factor. Pisces's pace of aggregation and
+  its optional rule against corrupted clients (DBSCAN of recent losses) are left out.
 """
 
 from typing import Annotated, Literal, NamedTuple
@@ -72,6 +80,7 @@ _MAX_EXCLUDED = 0.3  # largest fraction of clients that `max_participations` exc
 _SMALLEST_RANGE = 1e-4  # lower bound of U_max - U_min
 _SHORTEST = 1e-6  # lower bound of t_i, seconds; real servers may report 0
 _FLAT, _SHARP = 0.1, 5.0  # bounds of the pacer's relative change of utility
+_RECENT = 5  # reports in tau_i, as in Pisces's code
 
 
 class Numbers(NamedTuple):
@@ -109,6 +118,7 @@ class State(NamedTuple):
     exploration: jax.Array  # eps of the previous round, float32 scalar
     least: jax.Array  # eps_min; 0 once every client has been explored, float32 scalar
     pacer: Pacer | None = None  # None unless system="clock"
+    staleness: jax.Array | None = None  # of the last 5 reports, int32 [N, 5]; None without a discount
 
 
 def oort(
@@ -127,6 +137,7 @@ def oort(
     round_threshold: Percent = _ROUND_THRESHOLD,
     pacer_step: Count = _PACER_STEP,
     pacer_delta: Percent = _PACER_DELTA,
+    staleness_discount: NonNegative = 0.0,
 ) -> Strategy:
     """Make Oort.
 
@@ -145,6 +156,7 @@ def oort(
         round_threshold: q of the first round, a percentile of the durations, in [0, 100]; with `clock`.
         pacer_step: W, rounds between the pacer's decisions, at least 1; with `clock`.
         pacer_delta: change of q per decision, percentage points, in [0, 100]; with `clock`.
+        staleness_discount: beta, exponent of the discount of stale clients, at least 0; Pisces: 0.5.
     """
     quantile = preferred_duration_quantile
     for name, value, usual, needed in (
@@ -170,7 +182,8 @@ def oort(
             gains = jnp.zeros((2 * pacer_step,), jnp.float32)
             pacer = Pacer(known_or_median(*now.info.seconds), jnp.float32(round_threshold), gains)
         utilities = jnp.zeros((n,), jnp.float32)
-        return State(utilities, zeros, zeros, jnp.float32(exploration), jnp.float32(exploration_min), pacer)
+        staleness = jnp.zeros((n, _RECENT), jnp.int32) if staleness_discount else None
+        return State(utilities, zeros, zeros, jnp.float32(exploration), jnp.float32(exploration_min), pacer, staleness)
 
     def slowness(state: State, sizes: jax.Array) -> jax.Array:  # system factor, in (0, 1], float32 [N]
         if state.pacer is not None:
@@ -198,7 +211,12 @@ def oort(
         explored_before, unexplored = eligible & (state.count > 0), reachable & (state.count == 0)
 
         num_exploited = jnp.minimum(exploited_places(state, k), explored_before.sum())
-        scores = jnp.where(explored_before, _scores(state, explored_before, now.round + 1, cap) * factor, 0.0)
+        utilities = state.utilities
+        if state.staleness is not None:
+            mean = state.staleness.sum(axis=1) / jnp.clip(state.count, 1, _RECENT)
+            utilities /= (mean + 1) ** staleness_discount
+        scores = _scores(utilities, state.last, explored_before, now.round + 1, cap) * factor
+        scores = jnp.where(explored_before, scores, 0.0)
         threshold = -sampling.value_at(-scores, jnp.maximum(num_exploited - 1, 0))
         near_the_top = explored_before & (scores >= cut * threshold)
         exploited = sampling.without_replacement(key_exploit, jnp.where(near_the_top, scores, 0.0), k, near_the_top)
@@ -231,6 +249,10 @@ def oort(
             gain = jnp.where(exploited, utilities, 0.0).sum() / jnp.maximum(exploited.sum(), 1)
             pacer = _pace(state.pacer._replace(durations=durations), gain, now.round + 2, pacer_step, pacer_delta)
             state = state._replace(pacer=pacer)
+        if state.staleness is not None:
+            oldest = state.count[selection.ids] % _RECENT
+            staleness = state.staleness.at[rows, oldest].set(outcome.staleness, mode="drop")
+            state = state._replace(staleness=staleness)
         return state._replace(
             utilities=state.utilities.at[rows].set(utilities, mode="drop"),
             last=state.last.at[rows].set(now.round + 1, mode="drop"),
@@ -275,15 +297,15 @@ def _pace(pacer: Pacer, gain: jax.Array, t: jax.Array, step: int, delta: float) 
     return pacer._replace(gains=gains, percentile=jnp.where(due, moved, q))
 
 
-def _scores(state: State, explored: jax.Array, t: jax.Array, cap: float) -> jax.Array:
-    """Return s_i without the system factor, [N]; undefined for unexplored clients."""
+def _scores(values: jax.Array, last: jax.Array, explored: jax.Array, t: jax.Array, cap: float) -> jax.Array:
+    """Return s_i from the utilities U_i and L_i, without the system factor, [N]; undefined for unexplored clients."""
     n = explored.shape[0]
-    utilities = jnp.where(explored, state.utilities, jnp.inf)
+    utilities = jnp.where(explored, values, jnp.inf)
     # The quantile's index is looked up by the number of explored clients, because a float32 product is not exact.
     counts = np.arange(n + 1)
     places = np.minimum(np.floor(counts * cap + 1e-9), np.maximum(counts - 1, 0)).astype(np.int32)
-    clipped = jnp.minimum(state.utilities, sampling.value_at(utilities, jnp.asarray(places)[explored.sum()]))
+    clipped = jnp.minimum(values, sampling.value_at(utilities, jnp.asarray(places)[explored.sum()]))
     least = utilities.min()
-    spread = jnp.maximum(jnp.max(jnp.where(explored, state.utilities, -jnp.inf)) - least, _SMALLEST_RANGE)
-    bonus = jnp.sqrt(0.1 * jnp.log(jnp.asarray(t, jnp.float32)) / jnp.maximum(state.last, 1))
+    spread = jnp.maximum(jnp.max(jnp.where(explored, values, -jnp.inf)) - least, _SMALLEST_RANGE)
+    bonus = jnp.sqrt(0.1 * jnp.log(jnp.asarray(t, jnp.float32)) / jnp.maximum(last, 1))
     return (clipped - least) / spread + bonus

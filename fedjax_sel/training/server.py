@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from fedjax_sel.core.plugins import NonNegative
+from fedjax_sel.core.plugins import NonNegative, Share
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
@@ -45,6 +45,7 @@ class StalenessWeight(NamedTuple):
 
     name: str
     factor: Callable[[jax.Array], jax.Array]  # staleness, int32 [K] -> float32 [K]; 1 at zero
+    beta: float = 0.0  # share of the weight that grows with the deviation from the reports in time
 
 
 def constant() -> StalenessWeight:
@@ -71,8 +72,19 @@ def hinge(*, a: NonNegative = 10.0, b: NonNegative = 4.0) -> StalenessWeight:
     return StalenessWeight("hinge", lambda staleness: 1.0 / (a * jnp.maximum(staleness - b, 0.0) + 1.0))
 
 
+def refl(*, beta: Share = 0.35) -> StalenessWeight:
+    """Make the factor (1 - beta) / (staleness + 1) + beta (1 - exp(-d)) of late reports.
+
+    d is the deviation from the mean of the reports in time, as a share of the largest (REFL, Abdelmoniem et al. 2023).
+
+    Args:
+        beta: share of the deviation, in [0, 1].
+    """
+    return StalenessWeight("refl", lambda staleness: 1.0 / (staleness + 1.0), beta)
+
+
 STALENESS: Mapping[str, Callable[..., StalenessWeight]] = {
-    "constant": constant, "polynomial": polynomial, "hinge": hinge,
+    "constant": constant, "polynomial": polynomial, "hinge": hinge, "refl": refl,
 }  # fmt: skip
 """Name -> function that makes the factor."""
 

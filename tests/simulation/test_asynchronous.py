@@ -146,6 +146,7 @@ def test_with_as_many_clients_as_reports_it_is_the_synchronous_run(settings):
 
 
 ASYNCHRONOUS = {"concurrency": 12, "rounds": 12, **DISTURBED}
+LATE_REPORTS = {"late_reports": "use", "rounds": 12, **DISTURBED, "deadline": "q0.5"}
 
 
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
@@ -157,12 +158,13 @@ def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
 
 
 @pytest.mark.slow
-def test_several_devices_and_seeds_choose_the_same_cohorts():
-    whole = result_of(**ASYNCHRONOUS, mesh="seeds=1,clients=1")
+@pytest.mark.parametrize("settings", [ASYNCHRONOUS, LATE_REPORTS], ids=["asynchronous", "late reports"])
+def test_several_devices_and_seeds_choose_the_same_cohorts(settings):
+    whole = result_of(**settings, mesh="seeds=1,clients=1")
     for other in ({"mesh": "seeds=2,clients=1"}, {"mesh": "seeds=1,clients=2"}, {"seeds_at_once": 1}):
-        assert np.array_equal(whole.cohorts, result_of(**ASYNCHRONOUS | other).cohorts)
+        assert np.array_equal(whole.cohorts, result_of(**settings | other).cohorts)
     for seed in (0, 1):
-        alone = result_of(**ASYNCHRONOUS, seeds=[seed])
+        alone = result_of(**settings | {"seeds": [seed]})
         assert np.array_equal(whole.cohorts[seed], alone.cohorts[0])
         np.testing.assert_array_equal(whole.seconds[seed], alone.seconds[0])
 
@@ -191,6 +193,14 @@ def assert_idle(result, seed):
     assert 0 <= started - (result.ledger.models_up + result.ledger.reports_lost)[seed].sum() <= 8 or (
         result.ledger.models_up[seed].sum() > started  # probes report, too
     )
+
+
+def test_oort_discounts_stale_clients():
+    """As Pisces does; in synchronous rounds, no report is stale."""
+    for settings, same in (({"concurrency": 12}, False), ({}, True)):
+        settings = {**settings, "algo": "oort", "rounds": 24, "chunk": 12}
+        usual, discounted = (result_of(**settings, algo_args={"staleness_discount": beta}) for beta in (0.0, 2.0))
+        assert np.array_equal(usual.cohorts, discounted.cohorts) == same
 
 
 # By hand: the three clients of the tests of the clock.

@@ -48,6 +48,7 @@ ALTERNATIVES = {  # of strategies, where they compute otherwise
         "algo": "random",
     },
     "asynchronous": {"algo": "divfl", **TIMED, "over_select": 1.0, "concurrency": 6, "max_staleness": 3, **LOST},
+    "late reports": {"algo": "divfl", **TIMED, "late_reports": "use", "staleness": "refl", "max_staleness": 3, **LOST},
     "private histograms": {"algo": "fed_cbs", "privacy": "epsilon=1,delta=1e-5"},
     "private updates": {"algo": "clustered", "privacy": "epsilon=1,delta=1e-5", "privacy_unit": "client"},
     "oort, clock": {"algo": "oort", "algo_args": {"system": "clock"}, "timing": "tiers", "over_select": 1.3},

@@ -26,13 +26,14 @@ class Twin:
 
     def __init__(
         self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2, system=False,
-        durations=None, threshold=30.0, step=20, delta=5.0,
+        durations=None, threshold=30.0, step=20, delta=5.0, beta=0.0,
     ):  # fmt: skip
         n = len(sizes)
         self.durations, self.threshold, self.step, self.delta = durations, threshold, step, delta
         self.history, self.exploited, self.reported, self.moves = [], [], [], []
         self.sizes, self.cap, self.cut, self.limit, self.decay, self.least = sizes, cap, cut, limit, decay, least
         self.utility, self.last, self.count, self.epsilon = [0.0] * n, [0] * n, [0] * n, 0.9
+        self.beta, self.staleness = beta, [[] for _ in sizes]
         preferred = sorted(sizes)[min(int(n * 0.5), n - 1)]
         self.factor = [(preferred / s) ** 2 if system and s > preferred else 1.0 for s in sizes]
         self.exploring = True
@@ -49,11 +50,13 @@ class Twin:
         return set(over[:most])
 
     def scores(self, tried, t):
-        ordered = sorted(self.utility[i] for i in tried)
+        lags = {i: self.staleness[i][-5:] or [0] for i in tried}
+        utility = {i: self.utility[i] / (sum(lags[i]) / len(lags[i]) + 1) ** self.beta for i in tried}
+        ordered = sorted(utility.values())
         clip = ordered[min(int(len(ordered) * self.cap + 1e-9), len(ordered) - 1)]
         spread = max(ordered[-1] - ordered[0], 1e-4)
         return {
-            i: ((min(self.utility[i], clip) - ordered[0]) / spread + math.sqrt(0.1 * math.log(t) / self.last[i]))
+            i: ((min(utility[i], clip) - ordered[0]) / spread + math.sqrt(0.1 * math.log(t) / self.last[i]))
             * self.factor[i]
             for i in tried
         }
@@ -94,13 +97,14 @@ class Twin:
             preferred = sorted(self.durations)[min(int(n * self.threshold / 100), n - 1)]
         self.factor = [(preferred / t_i) ** 2 if t_i > preferred else 1.0 for t_i in self.durations]
 
-    def update(self, cohort, losses, t):
+    def update(self, cohort, losses, t, staleness=None):
         if all(c > 0 for c in self.count):
             self.exploring = False
         self.epsilon = self.now if self.exploring else 0.0
         for i in cohort:
             self.utility[i], self.last[i] = self.sizes[i] * float(losses[i]), t
             self.count[i] += 1
+            self.staleness[i].append(0 if staleness is None else staleness[i])
 
 
 def known(env, losses, ages=0, round=0, available=None):
@@ -118,29 +122,33 @@ def slowness_of(strategy, env, state):
     return inspect.getclosurevars(strategy.select).nonlocals["slowness"](state, env.sizes.astype(jnp.float32))
 
 
-def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=None, seconds=None, late=False):
+def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=None, seconds=None, late=False,
+         staleness=0):  # fmt: skip
     """Rounds of `losses` [T, N]: ids, masks [games, T, K], and the states and system factors after each round.
 
     With a clock, `seconds` [T, N] are those of reports; `late` [T, N] marks reports that do not count.
     """
     env, state = begin(strategy, sizes, k, durations)
     everyone = jnp.zeros(len(losses)) if available is None else jnp.asarray(available)
-    seconds, late = (jnp.broadcast_to(x, np.shape(losses)) for x in (0.0 if seconds is None else seconds, late))
+    seconds, late, staleness = (
+        jnp.broadcast_to(x, np.shape(losses)) for x in (0.0 if seconds is None else seconds, late, staleness)
+    )
 
     def game(key):
         def one(state, given):
-            round, loss, there, own, too_late = given
+            round, loss, there, own, too_late, lags = given
             there = None if available is None else there
             now = known(env, loss, 0, round, there)
             selection = strategy.select(jax.random.fold_in(key, round), state, now)
             reported = selection.mask & ~too_late[selection.ids]
             age = jnp.full(len(sizes), 3).at[jnp.where(reported, selection.ids, 99)].set(0, mode="drop")
-            outcome = outcome_of(reported, seconds=jnp.where(reported, own[selection.ids], 0.0))
+            own = jnp.where(reported, own[selection.ids], 0.0)
+            outcome = outcome_of(reported, seconds=own, staleness=lags[selection.ids])
             state = strategy.update(state, known(env, loss, age, round, there), selection, outcome)
             return state, (selection.ids, selection.mask, state, slowness_of(strategy, env, state))
 
         rounds = jnp.arange(len(losses), dtype=jnp.int32)
-        return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone, seconds, late))[1]
+        return jax.lax.scan(one, state, (rounds, jnp.float32(losses), everyone, seconds, late, staleness))[1]
 
     return jax.device_get(jax.jit(jax.vmap(game))(jax.random.split(jax.random.key(seed), games)))
 
@@ -154,6 +162,7 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=No
         ({"system": "sizes", "exploration_min": 0.0}, {"system": True, "least": 0.0}, None),
         ({"max_participations": 4, "cap": 0.5}, {"limit": 4, "cap": 0.5}, None),
         ({}, {}, 0.4),
+        ({"staleness_discount": 0.5}, {"beta": 0.5}, None),
     ],
 )
 def test_thirty_rounds_follow_the_twin(hyper, twin, share):
@@ -162,7 +171,9 @@ def test_thirty_rounds_follow_the_twin(hyper, twin, share):
     sizes = rng.permutation(np.arange(10, 10 + n))
     losses = rng.uniform(0.1, 3, (rounds, n)).astype(np.float32)
     available = None if share is None else rng.uniform(size=(rounds, n)) < share
-    all_ids, all_masks, states, _ = play(oort(**hyper), sizes, k, losses, games, available=available)
+    staleness = rng.integers(0, 9, (rounds, n))
+    settings = {"available": available, "staleness": staleness}
+    all_ids, all_masks, states, _ = play(oort(**hyper), sizes, k, losses, games, **settings)
     exploited_rounds, filled, unclear = 0, 0, 0
     for game in range(games):
         reference = Twin(sizes.tolist(), **twin)
@@ -182,7 +193,7 @@ def test_thirty_rounds_follow_the_twin(hyper, twin, share):
                 assert set(rest) <= set(welcome) or set(welcome) <= set(cohort)
                 exploited_rounds += exploit > 0
                 filled += len(rest)
-            reference.update(cohort, losses[round], t)
+            reference.update(cohort, losses[round], t, staleness[round])
             state = jax.tree.map(lambda leaf, g=game, r=round: leaf[g, r], states)
             np.testing.assert_allclose(state.utilities, reference.utility, rtol=1e-6)
             assert state.last.tolist() == reference.last and state.count.tolist() == reference.count

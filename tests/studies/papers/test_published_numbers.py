@@ -135,6 +135,7 @@ oort.preferred_duration_quantile | 0.5         | see oort.py
 oort.round_threshold             | 30.0        | FedScale, config_parser.py, --round_threshold; Oort: 10
 oort.pacer_step                  | 20          | training/argParser.py, --pacer_step
 oort.pacer_delta                 | 5.0         | training/argParser.py, --pacer_delta
+oort.staleness_discount          | 0.0         | of our own; Pisces: 0.5, staleness_penalty_factor of its configurations
 tifl.policy                      | adaptive    | Chai et al., Algorithm 2
 tifl.num_tiers                   | 5           | as in the experiments of Chai et al.
 tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyFL

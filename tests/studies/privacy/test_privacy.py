@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedjax_sel.config import validate
 from fedjax_sel.statistics import BETTER
 from studies.boards import check, series
 from studies.boards.series import Series

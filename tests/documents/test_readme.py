@@ -36,40 +36,43 @@ def test_it_is_short():
     assert len(READ.split()) < 700
 
 
+def leaderboard(task):
+    with (pages.ROOT / "results" / "leaderboard" / f"{task}-2labels" / "table.csv").open(newline="") as file:
+        return {row["row"]: row for row in csv.DictReader(file)}
+
+
 def test_it_counts_the_strategies_and_its_table_has_the_better_ones():
     assert f"It has {len(strategies.names())} [strategies]" in TEXT
-    shown = {re.search(r"strategies/(\w+)\.md", cells[0])[1] for cells in table("| strategy | needs |")}
-    folder = pages.ROOT / "results" / "papers_setting"
-    better = set()
-    for setting in ("fmnist-1spc", "fmnist-2spc"):
-        with (folder / setting / "pairs.csv").open(newline="") as file:
-            better |= {
-                row["row"]
-                for row in csv.DictReader(file)
-                if row["measure"] == "last_rounds_accuracy" and row["verdict"] == "better" and "+" not in row["row"]
-            }
-    assert better and better <= shown
+    shown = {re.search(r"\w+", cells[0].strip("["))[0] + " + fedyogi" * ("FedYogi" in cells[0]) for cells in
+             table("| strategy | the server sees |")}  # fmt: skip
+    better = {
+        name
+        for task in ("gray", "color")
+        for name, row in leaderboard(task).items()
+        if row["accuracy_verdict"] == "better" and name not in ("full", "random + fedyogi")
+    }
+    assert better and better == shown
 
 
-def test_what_it_says_of_the_setting_is_what_the_results_say():
-    with (pages.ROOT / "results" / "leaderboard" / "gray-2labels" / "table.csv").open(newline="") as file:
-        tuned = {row["row"]: row for row in csv.DictReader(file)}
-    said = re.search(
-        r"random selection reaches (\S+) \(two labels\); `fed_cbs` gains\s+(\S+), `fedcor` (\S+) and "
-        r"`clustered` (\S+), in all 12 seeds\.\s+FedYogi alone gains (\S+); "
-        r"under it,\s+only `fed_cbs` leads \((\S+)\)\.",
-        READ,
+def test_its_advice_follows_from_the_results():
+    tasks = [leaderboard(task) for task in ("gray", "color")]
+    gains = [float(task["random + fedyogi"]["accuracy_difference"]) for task in tasks]
+    assert f"random selection gains {gains[0]:.3f} (gray images) and {gains[1]:.3f} (color)" in READ
+    on_both = {name for name in tasks[0] if all(task[name]["accuracy_verdict"] == "better" for task in tasks)}
+    assert {name for name in on_both if name.endswith(" + fedyogi")} == {"random + fedyogi", "fed_cbs + fedyogi"}
+    assert {"fed_cbs", "clustered", "fedcor"} <= on_both
+    worse = [name for name in tasks[0] if all(task[name]["accuracy_verdict"] == "worse" for task in tasks)]
+    assert worse == ["hics_fl"]
+    assert all(2 <= float(task["fedcor"]["times_random"]) <= 4 for task in tasks)
+    assert all(task["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for task in tasks)
+    advice = (pages.ROOT / "docs" / "choosing_a_strategy.md").read_text(encoding="utf-8")
+    without = {"gpfl", "oort", "divfl", "e3cs"}
+    assert (
+        "`gpfl`, `oort`, `divfl`, `e3cs` have no significant gain on either task, `pow_d` only with FedYogi" in advice
     )
-    rows = ("fed_cbs", "fedcor", "clustered", "random + fedyogi", "fed_cbs + fedyogi")
-    assert said.groups() == (
-        f"{float(tuned['random']['accuracy_mean']):.3f}",
-        *(f"{float(tuned[row]['accuracy_difference']):.3f}" for row in rows),
-    )
-    assert {tuned[row]["accuracy_leads"] for row in rows[:3]} == {"12"}
-    better = [row for row, values in tuned.items() if values["accuracy_verdict"] == "better"]
-    assert {*rows} == {*better} - {"full"}
-    costly = [float(cells[5].rstrip("x")) for cells in table("| strategy | needs |") if "fedcor" in cells[0]]
-    assert "2 to 4 times" in READ.replace("\n", " ") and 2 <= costly[0] <= 4
+    assert not any(task[name]["accuracy_verdict"] == "better" for task in tasks for name in {*without, "pow_d"})
+    difference = [float(task["fedcor"]["accuracy_mean"]) - float(task["fed_cbs"]["accuracy_mean"]) for task in tasks]
+    assert difference[0] > 0 > difference[1] and "`fedcor` is ahead of `fed_cbs` on gray, behind on color" in advice
 
 
 def test_its_speeds_are_those_of_the_file_that_it_names():

@@ -1,6 +1,7 @@
 """Pages of the leaderboard, from the curves alone: a table per setting, and the summary of all settings."""
 
 import csv
+import functools
 import io
 import itertools
 from collections.abc import Collection, Mapping, Sequence
@@ -11,10 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from fedjax_sel import metrics, statistics
+from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.statistics import BETTER, WORSE, Comparison
+from fedjax_sel.strategies import privacy
 from studies.boards import check as checks
 from studies.boards import measures, series
 from studies.boards.grid import contender
@@ -147,17 +149,22 @@ def _facts(setting: Setting, held: Held) -> str:
 def _main_table(table: Table) -> str:
     lines = [
         "| | accuracy | gain | leads in | gain at equal MB | gain at equal seconds | gain of the worst tenth "
-        "| times random's MB |",
-        "|---|---|---|---|---|---|---|---|",
+        "| times random's MB | the server sees of single clients |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for row in _ordered(table):
         value = table.values[row][MAIN]
         gains = (table.gain(row, measure) for measure in list(TESTED)[1:])
         lines.append(
             f"| {cell(row)} | {value.mean():.3f} ± {value.std(ddof=1):.3f} | {table.gain(row)} | {table.leads(row)} | "
-            f"{' | '.join(gains)} | {table.times_random[row]:.2f} |"
+            f"{' | '.join(gains)} | {table.times_random[row]:.2f} | {_seen(contender(row).algo)} |"
         )
     return "\n".join(lines)
+
+
+@functools.cache
+def _seen(algo: str) -> str:
+    return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo)))]
 
 
 def _ordered(table: Table) -> list[str]:

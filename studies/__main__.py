@@ -1,4 +1,4 @@
-"""`python -m studies COMMAND ...`: reproduce, leaderboard, papers-setting, privacy."""
+"""`python -m studies COMMAND ...`: reproduce, leaderboard, papers-setting, privacy, asynchronous."""
 
 import sys
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ COMMANDS = {
     "leaderboard": "studies.leaderboard",
     "papers-setting": "studies.papers_setting",
     "privacy": "studies.privacy",
+    "asynchronous": "studies.asynchronous",
 }
 USAGE = """usage: python -m studies COMMAND [flags]
 
@@ -19,6 +20,7 @@ USAGE = """usage: python -m studies COMMAND [flags]
   leaderboard     run every strategy on several tasks, with tuned learning rates
   papers-setting  run every strategy in FedCor's setting, with its learning rate
   privacy         what noise for privacy leaves of a strategy's gain
+  asynchronous    rounds that wait, and rounds that do not, at equal seconds
 
 python -m studies COMMAND --help lists a command's flags.
 """

@@ -1,0 +1,204 @@
+"""Page, tables and picture of the study of asynchronous rounds, from the curves alone."""
+
+import csv
+import io
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedjax_sel import statistics
+from fedjax_sel.core import files
+from fedjax_sel.statistics import BETTER, WORSE, Comparison
+from studies.asynchronous import protocol
+from studies.asynchronous.protocol import BASELINE, GRIDS, RATES, REFERENCE, SECONDS, TUNED, TUNING, WORLDS
+from studies.boards import check as checks
+from studies.boards import series
+from studies.boards.series import Series, plain
+from studies.boards.series import Setting as Held
+from studies.papers.page import png_bytes
+
+PICTURE = "seconds.png"
+GINI = "gini_of_selections"
+SHOWN = ("sync random", "deadline random", "late random", "buffer-10 random", "buffer-1 random", "buffer-10 fed_cbs")
+"""Rows of the picture."""
+
+
+class Table(NamedTuple):
+    """Measures and comparisons of a world."""
+
+    target: float
+    accuracy: dict[str, np.ndarray]  # by row, [seeds]
+    seconds: dict[str, np.ndarray]  # to the target, by row, [seeds]
+    gains: dict[str, Comparison]  # accuracy minus that of the reference
+    saved: dict[str, Comparison]  # seconds to the target of the reference minus those of the row
+
+    def speedup(self, row: str) -> float:
+        """Return how many times as fast a row reaches the target as the reference, by mean seconds."""
+        return float(self.seconds[REFERENCE].mean() / self.seconds[row].mean())
+
+
+def make_table(rows: Mapping[str, Series], seconds: float = SECONDS) -> Table:
+    """Return the table of a world's rows, among them the reference."""
+    target = protocol.target_of(rows[REFERENCE])
+    accuracy = {name: protocol.accuracy(one, seconds) for name, one in rows.items()}
+    until = {name: protocol.seconds_to(one, target, seconds) for name, one in rows.items()}
+    others = [name for name in rows if name != REFERENCE]
+    gains = statistics.compare(np.stack([accuracy[name] - accuracy[REFERENCE] for name in others])) if others else []
+    saved = statistics.compare(np.stack([until[REFERENCE] - until[name] for name in others])) if others else []
+    return Table(target, accuracy, until, dict(zip(others, gains)), dict(zip(others, saved)))
+
+
+def _worlds(out: Path) -> dict[str, Held]:
+    found = {name: series.read(out / name) for name in WORLDS}
+    return {name: held for name, held in found.items() if held is not None and REFERENCE in held.rows}
+
+
+def pages(out: Path) -> dict[str, str]:
+    """Return the texts of all pages and tables, by path in the results folder."""
+    worlds = _worlds(out)
+    if not worlds:
+        return {}
+    tables = {name: make_table(held.rows) for name, held in worlds.items()}
+    parts = ["# Rounds that wait and rounds that do not", INTRODUCTION, _headline(worlds, tables)]
+    parts.append(f"![accuracy against seconds]({PICTURE})")
+    for name, held in worlds.items():
+        parts += [f"## {GRIDS[name].title}", _markdown(held, tables[name])]
+        missing = [row for row in GRIDS[name].rows if row not in held.rows]
+        parts += [f"Not run: {', '.join(missing)}."] if missing else []
+        parts.append("```\n" + "\n".join(held.about.get("commands", [])) + "\n```")
+    if (tuning := series.read(out / TUNING)) is not None:
+        parts += ["## Learning rates of the server", _rates(tuning)]
+    if missing := [name for name in WORLDS if name not in worlds]:
+        parts.append(f"Not run yet: {', '.join(missing)}.")
+    texts = {f"{name}/table.csv": _as_csv(tables[name], worlds[name]) for name in worlds}
+    return texts | {"README.md": "\n\n".join(parts) + "\n"}
+
+
+INTRODUCTION = f"""Fashion-MNIST, two labels per client, 100 clients; {SECONDS:g} simulated seconds, which are about 70
+synchronous rounds of five clients. The [protocol](../../studies/asynchronous/protocol.py) was committed before the
+runs. `buffer-M`: 20 clients train at any time, a step after M reports. *Gain*: accuracy in the last tenth of the
+seconds minus that of synchronous random selection, paired by seed. *Times as fast*: mean seconds to synchronous random
+selection's accuracy, rounded down to a whole percent; a seed that misses it counts all seconds. Bold: significant (one
+joint test per column, family-wise error of 5 %). *Gini*: of the clients' numbers of selections; 0: equal."""
+
+
+def _headline(worlds: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
+    lines = []
+    for name, table in tables.items():
+        buffered = [row for row in worlds[name].rows if row.startswith("buffer") and row.endswith(BASELINE)]
+        if not buffered:
+            continue
+        fastest = max(buffered, key=table.speedup)
+        gini = worlds[name].about["rows"]
+        lines.append(
+            f"* **{name}**: of the asynchronous rounds with random selection, `{fastest}` is the fastest: "
+            f"{table.speedup(fastest):.1f} times as fast as synchronous rounds to {table.target:.2f} "
+            f"({_verdict(table.saved[fastest])}), accuracy {_gain(table.gains[fastest])}. Gini of selections: "
+            f"{_mean(gini[REFERENCE]):.2f} synchronous, {_mean(gini[fastest]):.2f} asynchronous."
+        )
+    return "\n".join(lines)
+
+
+def _verdict(one: Comparison) -> str:
+    return {BETTER: "significant", WORSE: "significantly slower"}.get(one.verdict, "not significant")
+
+
+def _mean(about: Mapping[str, Any]) -> float:
+    return float(np.mean(about["fairness"][GINI])) if GINI in about.get("fairness", {}) else np.nan
+
+
+def _gain(one: Comparison | None) -> str:
+    if one is None:
+        return ""
+    return f"**{one.difference:+.3f}**" if one.verdict in (BETTER, WORSE) else f"{one.difference:+.3f}"
+
+
+def _markdown(held: Held, table: Table) -> str:
+    lines = [
+        "| mode | strategy | accuracy | gain | leads in | times as fast | steps | MB | Gini |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, one in held.rows.items():
+        mode, algo = name.split()
+        gain = table.gains.get(name)
+        faster = f"{table.speedup(name):.1f}"
+        if name in table.saved and table.saved[name].verdict in (BETTER, WORSE):
+            faster = f"**{faster}**"
+        inside = one.time <= SECONDS
+        megabytes = np.where(inside, one.megabytes, 0.0).max(axis=1).mean()
+        lines.append(
+            f"| {mode} | {algo} | {table.accuracy[name].mean():.3f} | {_gain(gain)} | "
+            f"{'' if gain is None else f'{gain.leads} of {gain.seeds}'} | {faster} | {inside.sum(axis=1).mean():.0f} | "
+            f"{megabytes:.0f} | {_mean(held.about['rows'][name]):.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def _rates(tuning: Held) -> str:
+    best = protocol.best_rates(tuning)
+    lines = ["| mode | " + " | ".join(f"{rate:g}" for rate in RATES) + " |", "|---|" + "---|" * len(RATES)]
+    for mode in TUNED:
+        cells = []
+        for rate in RATES:
+            held = tuning.rows.get(f"{mode} server={rate:g}")
+            shown = "diverged" if held is None else f"{protocol.accuracy(held).mean():.3f}"
+            cells.append(f"**{shown}**" if rate == best[mode] else shown)
+        lines.append(f"| {mode} | {' | '.join(cells)} |")
+    edges = [f"{mode} ({rate:g})" for mode, rate in best.items() if rate in (RATES[0], RATES[-1])]
+    note = f"At an end of the grid: {', '.join(edges)}." if edges else "No best rate is at an end of the grid."
+    return "\n".join([*lines, "", f"Accuracy on tuning examples. Bold rates are used. {note}"])
+
+
+def _as_csv(table: Table, held: Held) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    of_pairs = [f"{what}_{field}" for what in ("gain", "saved") for field in Comparison._fields]
+    writer.writerow(["row", "accuracy", "seconds_to_target", "times_as_fast", "gini", *of_pairs])
+    for name in held.rows:
+        numbers = (table.accuracy[name].mean(), table.seconds[name].mean(), table.speedup(name))
+        pairs = [
+            value for found in (table.gains, table.saved)
+            for value in (found[name] if name in found else [None] * len(Comparison._fields))
+        ]  # fmt: skip
+        writer.writerow([name, *map(plain, (*numbers, _mean(held.about["rows"][name]), *pairs))])
+    return text.getvalue()
+
+
+def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
+    """Write page, tables and picture; return the parts with results. `changed` is unused."""
+    del changed
+    for name, text in pages(out).items():
+        files.write(out / name, text.encode())
+    if worlds := _worlds(out):
+        files.write(out / PICTURE, picture(worlds))
+    return [name for name in GRIDS if series.read(out / name) is not None]
+
+
+def check(out: Path) -> list[str]:
+    """Return a line per file that does not follow from its curves, and per part with a run older than the protocol."""
+    return checks.differences(out, pages(out), Path(protocol.__file__), GRIDS)
+
+
+def picture(worlds: Mapping[str, Held]) -> bytes:
+    """Return the picture of accuracy against seconds as PNG: a panel per world, the mean over seeds."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.2 * len(worlds) + 1.6, 3.4), layout="constrained")
+    panels = figure.subplots(1, len(worlds), sharey=True, squeeze=False)[0]
+    grid = np.linspace(0.0, SECONDS, 121)[1:]
+    for axes, (name, held) in zip(panels, worlds.items()):
+        for color, row in enumerate(row for row in SHOWN if row in held.rows):
+            one = held.rows[row]
+            held_values = [
+                np.interp(grid, time[~np.isnan(values)], values[~np.isnan(values)])
+                for time, values in zip(one.time, one.test_accuracy)
+            ]
+            axes.plot(grid, np.mean(held_values, axis=0), color=f"C{color}", linewidth=1.2, label=row)
+        axes.set_title(name, fontsize=9)
+        axes.set_xlabel("simulated seconds")
+    panels[0].set_ylabel("test accuracy, mean over seeds")
+    handles = {text: line for axes in panels for line, text in zip(*axes.get_legend_handles_labels())}
+    figure.legend(handles.values(), handles, loc="outside right center", fontsize=8)
+    return png_bytes(figure)

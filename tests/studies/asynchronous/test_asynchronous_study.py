@@ -1,0 +1,80 @@
+"""The study of asynchronous rounds: measures by hand, rows, tuning, and the check of its page."""
+
+import numpy as np
+import pytest
+
+from fedjax_sel import Experiment
+from fedjax_sel.statistics import BETTER
+from studies.asynchronous import command, page, protocol
+from studies.asynchronous.protocol import GRIDS, RATES, REFERENCE, SECONDS
+from studies.boards import check, series
+from studies.boards.series import Series, Setting
+
+SEEDS = 8
+
+
+def made_up(accuracy, arrives, rounds=100):
+    """A row that reaches its accuracy, which differs by seed, after `arrives` of its rounds of equal length."""
+    spread = np.random.default_rng(rounds).normal(0, 0.002, (SEEDS, 1))
+    curves = np.full((SEEDS, rounds), 0.1, np.float32)
+    curves[:, arrives:] = accuracy + spread
+    ones = np.ones((SEEDS, rounds), np.int64)
+    return Series(
+        tuple(range(SEEDS)), curves, curves, ones, ones, np.full((SEEDS, rounds), SECONDS / rounds, np.float32)
+    )
+
+
+def test_measures_equal_numbers_by_hand():
+    one = made_up(0.5, 40)
+    assert protocol.accuracy(one).shape == (SEEDS,) and protocol.accuracy(one).mean() == pytest.approx(0.5, abs=3e-3)
+    # A window of ten rounds has a mean of 0.1 + (k / 10) 0.4 after k rounds at 0.5: 0.3 after round 45.
+    assert protocol.seconds_to(one, 0.28).tolist() == [45 * SECONDS / 100] * SEEDS
+    assert protocol.seconds_to(one, 0.9).tolist() == [SECONDS] * SEEDS
+    sparse = one._replace(test_accuracy=np.where(np.arange(100) % 5 == 4, one.test_accuracy, np.nan))
+    assert protocol.accuracy(sparse).mean() == pytest.approx(0.5, abs=3e-3)
+    assert protocol.seconds_to(sparse, 0.28).tolist() == [45 * SECONDS / 100] * SEEDS
+
+
+def test_the_rate_of_each_mode_is_the_best_on_tuning_seeds_and_the_smaller_of_equal_ones():
+    values = dict(zip(RATES, (0.2, 0.6, 0.6, 0.1)))
+    rows = {f"buffer-1 server={rate:g}": made_up(value, 0) for rate, value in values.items()}
+    assert protocol.best_rates(Setting(rows, {}))["buffer-1"] == 0.3
+    chosen = GRIDS["tiers"].choose(Setting(rows, {}))
+    assert chosen["buffer-1 fed_cbs"].training.server_learning_rate == 0.3
+    assert chosen["sync fed_cbs"].training.server_learning_rate == 1.0
+    tried = GRIDS["tiers-rates"].rows.values()
+    assert {(config.data.tuning_share, config.selection.algo) for config in tried} == {(0.1, "random")}
+    assert {config.data.tuning_share for config in GRIDS["tiers"].rows.values()} == {0.0}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_row_can_run(name):
+    for config in GRIDS[name].rows.values():
+        Experiment(config)
+
+
+@pytest.fixture
+def out(tmp_path):
+    rows = {REFERENCE: made_up(0.605, 60), "buffer-10 random": made_up(0.65, 20, 200)}
+    about = {name: {"fairness": {page.GINI: [0.1] * SEEDS}} for name in rows}
+    series.write(tmp_path / "tiers", rows, {"rows": about, "commands": ["a command"]})
+    return tmp_path
+
+
+def test_the_page_compares_with_synchronous_random_selection(out):
+    table = page.make_table(series.read(out / "tiers").rows)
+    assert table.target == 0.6 and table.gains["buffer-10 random"].verdict == BETTER
+    assert table.speedup("buffer-10 random") > 2
+    text = page.pages(out)["README.md"]
+    assert "`buffer-10 random` is the fastest" in text and "Not run yet: labels, daily." in text
+
+
+def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):
+    monkeypatch.setattr(check, "_older", lambda *_: [])
+    assert command.main(["--pages", "--out", str(out)]) == 0
+    assert (out / page.PICTURE).exists()
+    assert command.main(["--check", "--out", str(out)]) == 0
+    path = out / "README.md"
+    path.write_text(path.read_text(encoding="utf-8").replace("fastest", "slowest"), encoding="utf-8")
+    assert command.main(["--check", "--out", str(out)]) == 1
+    assert "README.md does not follow from the curves" in capsys.readouterr().out

@@ -174,6 +174,7 @@ Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 
 AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
 Mesh = Annotated[str | None, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
 Budget = Annotated[str | None, _range(parsing.privacy, "")]  # so does `privacy`
+TrainingBudget = Annotated[str | None, _range(parsing.private_training, "")]
 SaveInterval = Annotated[int | None, _range(lambda rounds: rounds >= 1, "is below 1; remove it to save by time only")]
 SaveSeconds = Annotated[float, _range(lambda seconds: seconds > 0, "is not a positive number")]
 Kept = Annotated[int, _range(lambda count: count >= 0, "is negative; give 0 to save no checkpoints")]
@@ -336,6 +337,11 @@ class TrainingConfig:
     server_optimizer_args: Pairs = _setting((), "parameters of --server-optimizer, e.g. momentum=0.9")
     server_learning_rate: ServerRate = _setting(
         None, "learning rate of the server's step on the averaged update (default: 1; adaptive optimizers: 0.01)"
+    )
+    private_training: TrainingBudget = _setting(
+        None,
+        "differential privacy of the trained model (DP-FedAvg): epsilon=8,delta=1e-5,clip=1 is each client's budget "
+        "for the whole run; rounds=R: a client trains in at most R rounds; docs/private_training.md",
     )
 
     @property
@@ -655,6 +661,20 @@ class Config(_Flat):
         return self.has_effect("late_reports") and self.timing.late_reports == "use"
 
     @property
+    def hidden_unit(self) -> str | None:
+        """Unit that the noise of the run hides, an example or a client; None without noise."""
+        if self.selection.privacy is not None:
+            return self.selection.privacy_unit
+        return None if self.training.private_training is None else "client"
+
+    @property
+    def everyone_available(self) -> bool:
+        """Whether all clients are available in all rounds."""
+        text = self.training.private_training
+        limited = text is not None and parsing.private_training(text).rounds is not None
+        return self.selection.available_share == 1 and not limited
+
+    @property
     def num_training_clients(self) -> int:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
@@ -685,8 +705,8 @@ class Config(_Flat):
         return flat
 
     def free_to_change(self) -> set[str]:
-        """Return the fields that may change when a run is resumed; the noise of --privacy depends on the rounds."""
-        return NOT_OF_THE_TRAJECTORY - ({"rounds"} if self.selection.privacy is not None else set())
+        """Return the fields that may change when a run is resumed; the noise of privacy depends on the rounds."""
+        return NOT_OF_THE_TRAJECTORY - ({"rounds"} if self.hidden_unit is not None else set())
 
     def fingerprint(self) -> str:
         """Return a 12-digit hexadecimal hash of all values that affect the run's trajectory."""
@@ -709,6 +729,7 @@ _LATER = (
     "start_queries", "client_test", "unseen_clients", "eval_clients_every", "classes_per_client", "client_sizes",
     "small_clients", "feature_skew", "label_noise", "noisy_clients", "tuning_share", "privacy", "privacy_unit",
     "concurrency", "staleness", "staleness_args", "max_staleness", "availability_seconds", "late_reports",
+    "private_training",
 )  # fmt: skip
 _NOT_MODULES = ("synthetic", "leaf", "npz", "value")  # prefixes before a colon that are no modules
 
@@ -765,6 +786,7 @@ def validate(config: Config) -> None:
     if (steps is None) == (epochs is None):
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
     _check_concurrency(config)
+    _check_private_training(config)
     late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
     if values["aggregation"] == "unbiased" and (late or config.row_seconds):
         raise UserError(
@@ -780,6 +802,26 @@ def validate(config: Config) -> None:
         )
     if values["loss_on"] == "holdout" and values["holdout"] == 0:
         raise UserError("--loss-on: 'holdout' needs held-out data; add --holdout 0.2, or choose --loss-on train")
+
+
+def _check_private_training(config: Config) -> None:
+    """Reject settings that --private-training cannot keep private."""
+    text, k, n = config.training.private_training, config.selection.num_selected, config.num_training_clients
+    if text is None:
+        return
+    settings, rounds = parsing.private_training(text), config.run.rounds
+    if config.training.aggregation != "uniform":
+        raise UserError(
+            f"--private-training: every update has the weight 1/K; give --aggregation uniform instead of "
+            f"{config.training.aggregation}"
+        )
+    if settings.rounds is not None and settings.rounds * n < k * rounds:
+        raise UserError(
+            f"--private-training: {n} clients of at most rounds={settings.rounds} trainings each are too few for "
+            f"{rounds} rounds of {k} clients; give rounds={-(-k * rounds // n)} or more"
+        )
+    if config.selection.privacy is not None and parsing.privacy(config.selection.privacy).delta != settings.delta:
+        raise UserError("--private-training: delta differs from that of --privacy; give both the same delta")
 
 
 def _check_concurrency(config: Config) -> None:

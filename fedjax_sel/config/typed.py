@@ -51,6 +51,7 @@ class Settings(TypedDict, total=False):
     server_optimizer: str | None
     server_optimizer_args: Mapping[str, Any] | Sequence[Any]
     server_learning_rate: float | None
+    private_training: str | None
     algo_args: Mapping[str, Any] | Sequence[Any]
     num_selected: int
     available_args: Mapping[str, Any] | Sequence[Any]

@@ -209,19 +209,40 @@ class Privacy(NamedTuple):
     label_histogram: float = 100.0  # examples, if the unit is the client
 
 
+class PrivateTraining(NamedTuple):
+    """The settings of --private-training: a client's budget over the whole run, and the bound of its update."""
+
+    epsilon: float
+    delta: float = 1e-5
+    clip: float = 1.0  # L2 norm of an update
+    rounds: int | None = None  # most rounds in which a client trains; None: all
+
+
 def privacy(text: str) -> Privacy:
     """Parse `epsilon=1,delta=1e-5`, with further fields of `Privacy`; raise UserError if it is invalid."""
+    return Privacy(**_budget("--privacy", text, Privacy._fields))
+
+
+def private_training(text: str) -> PrivateTraining:
+    """Parse `epsilon=8,delta=1e-5,clip=1,rounds=20`; raise UserError if it is invalid."""
+    found = PrivateTraining(**_budget("--private-training", text, PrivateTraining._fields))
+    if not found.delta:
+        raise UserError("--private-training: delta=0 is impossible with Gaussian noise; give delta=1e-5")
+    return found
+
+
+def _budget(flag: str, text: str, fields: tuple[str, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for name, value in pairs("--privacy", as_list(text)):
-        one_of("--privacy", name, Privacy._fields)
-        found[name] = scalar(f"--privacy {name}", value, int if name == "answers" else float)
+    for name, value in pairs(flag, as_list(text)):
+        one_of(flag, name, fields)
+        found[name] = scalar(f"{flag} {name}", value, int if name in ("answers", "rounds") else float)
         if name == "delta" and not 0 <= found[name] < 1:
-            raise UserError(f"--privacy: delta={found[name]:g} is outside 0 (included) to 1 (excluded)")
+            raise UserError(f"{flag}: delta={found[name]:g} is outside 0 (included) to 1 (excluded)")
         if name != "delta" and not 0 < found[name] < float("inf"):
-            raise UserError(f"--privacy: {name}={found[name]:g} is not a positive number")
+            raise UserError(f"{flag}: {name}={found[name]:g} is not a positive number")
     if "epsilon" not in found:
-        raise UserError("--privacy: epsilon is missing; give epsilon=1,delta=1e-5")
-    return Privacy(**found)
+        raise UserError(f"{flag}: epsilon is missing; give epsilon=1,delta=1e-5")
+    return found
 
 
 def name_and_parameters(flag: str, text: str, example: str) -> tuple[str, dict[str, str]]:

@@ -239,9 +239,7 @@ def _check_stale_reports(config: Config, strategy: Strategy, optimizer: Federate
             f"--concurrency: {strategy.name} decides how many clients it selects, but an asynchronous round starts as "
             "many as have reported; choose another --algo, or synchronous rounds"
         )
-    plain = FederatedOptimizer("plain")
-    reports = optimizer.report is plain.report and optimizer.combine is plain.combine
-    if not reports or optimizer.vectors_down or jax.tree.leaves(jax.eval_shape(optimizer.init_own, checks.MODEL)):
+    if not _reports_updates(optimizer):
         raise UserError(
             f"{flag}: {optimizer.name} combines reports that start from the same model; choose --optimizer "
             f"fedavg, fedprox, fedavgm, fedadagrad, fedadam or fedyogi, or {instead}"
@@ -251,6 +249,28 @@ def _check_stale_reports(config: Config, strategy: Strategy, optimizer: Federate
         raise UserError(
             "--staleness: 'refl' compares late reports with those in time, which asynchronous rounds do not have; "
             "choose constant, polynomial or hinge"
+        )
+
+
+def _reports_updates(optimizer: FederatedOptimizer) -> bool:
+    """Return whether clients keep no memory, and send their updates, whose mean the server reads, and nothing else."""
+    plain = FederatedOptimizer("plain")
+    reports = optimizer.report is plain.report and optimizer.combine is plain.combine
+    own = jax.tree.leaves(jax.eval_shape(optimizer.init_own, checks.MODEL))
+    return reports and not optimizer.vectors_down and not own
+
+
+def _check_private_training(strategy: Strategy, has_weights: bool, optimizer: FederatedOptimizer) -> None:
+    """Reject strategies and optimizers that need more than the sum of K clipped updates."""
+    if strategy.max_selected is not None or has_weights:
+        raise UserError(
+            f"--private-training: {strategy.name} chooses the size of its cohort or the weights of the updates, but "
+            "the noise is for K updates of weight 1/K; choose another --algo"
+        )
+    if not _reports_updates(optimizer):
+        raise UserError(
+            f"--private-training: clients of {optimizer.name} send more than their updates; choose --optimizer fedavg, "
+            "fedprox, fedavgm, fedadagrad, fedadam or fedyogi"
         )
 
 
@@ -288,8 +308,12 @@ def check(experiment: Experiment) -> Checked:
     if config.has_effect("staleness"):
         _check_stale_reports(config, strategy, optimizers.federated)
     shape = (config.num_training_clients, config.cohort_size, config.run.rounds)
-    everyone = config.selection.available_share == 1
+    everyone = config.everyone_available
     checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+    if config.training.private_training is not None:
+        privacy.check_package("--private-training")
+        hooks = checks.traced(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+        _check_private_training(strategy, hooks["update"][1][2].weights is not None, optimizers.federated)
     if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
         raise UserError(
             f"--over-select: {strategy.name} decides how many clients it selects, so the number of reports to wait for "

@@ -490,6 +490,11 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         )
     model = choose(experiment, dataset)
     check_compatibility(config, dataset, model, task, strategy)
+    if config.training.private_training is not None and model.num_carried:
+        raise UserError(
+            f"--private-training: {model.name} has untrained state such as batch statistics, which its noise does not "
+            "protect; choose a model without it, e.g. with group normalization"
+        )
     if mode is not None and mode.needs_classes and not dataset.has_classes:
         raise UserError(
             f"--available {mode.name}: it depends on labels, but {dataset.name} has no classes; choose another mode"

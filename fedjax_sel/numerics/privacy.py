@@ -9,11 +9,12 @@ JAX's generator is not cryptographic: the noise protects nobody outside a simula
 
 import functools
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 
 Law = Literal["laplace", "gaussian"]
 
@@ -23,6 +24,12 @@ def clipped(vectors: jax.Array, bound: float, order: int = 2) -> jax.Array:
     vectors = jnp.where(jnp.isfinite(vectors), vectors, 0.0)
     norms = jnp.linalg.norm(vectors, ord=order, axis=-1, keepdims=True)
     return vectors * jnp.where(norms > bound, bound / norms, 1.0)
+
+
+def clipped_tree(tree: Any, bound: float) -> Any:
+    """Clip a pytree of arrays as one vector; see `clipped`."""
+    numbers, restored = ravel_pytree(tree)
+    return restored(clipped(numbers, bound))
 
 
 def bounded(values: jax.Array, bound: float) -> jax.Array:
@@ -67,17 +74,30 @@ def multiplier(law: Law, epsilon: float, delta: float, answers: int) -> float:
 
 
 @functools.cache
-def epsilons(law: Law, multiplier: float, delta: float, answers: int) -> tuple[float, ...]:
-    """Return the epsilon that 0, 1, ..., `answers` answers spend at delta."""
+def epsilons(
+    law: Law, multiplier: float, delta: float, answers: int, trainings: int = 0, of_training: float = math.inf
+) -> tuple[float, ...]:
+    """Return the epsilon that a client spends at delta, by its numbers of answers and of trainings.
+
+    It is at position `a * (trainings + 1) + t` for a = 0, ..., `answers` and t = 0, ..., `trainings`. A training is a
+    Gaussian release with the multiplier `of_training`.
+    """
     import dp_accounting as accounting  # pyright: ignore[reportMissingImports]
 
-    counts = np.arange(1, answers + 1)
-    if law == "gaussian":
-        spent = [accounting.get_epsilon_gaussian(multiplier / math.sqrt(count), delta) for count in counts]
-    else:
-        spent = counts / multiplier
+    spent = np.zeros((answers + 1, trainings + 1))
+    for trained in range(trainings + 1):
         accountant = accounting.pld.PLDAccountant()
-        for place in range(answers) if delta else ():
-            accountant.compose(accounting.LaplaceDpEvent(multiplier))
-            spent[place] = min(spent[place], accountant.get_epsilon(delta))
-    return (0.0, *map(float, spent))
+        if trained:
+            accountant.compose(accounting.GaussianDpEvent(of_training / math.sqrt(trained)))
+        for answered in range(answers + 1):
+            releases = answered + trained * (multiplier / of_training) ** 2  # as many answers, if all are Gaussian
+            if not releases:
+                continue
+            if law == "gaussian" or not answered:
+                spent[answered, trained] = accounting.get_epsilon_gaussian(multiplier / math.sqrt(releases), delta)
+                continue
+            spent[answered, trained] = math.inf if trained else answered / multiplier
+            if delta:
+                accountant.compose(accounting.LaplaceDpEvent(multiplier))
+                spent[answered, trained] = min(spent[answered, trained], accountant.get_epsilon(delta))
+    return tuple(map(float, spent.ravel()))

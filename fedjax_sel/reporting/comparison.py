@@ -312,7 +312,7 @@ def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
         seconds=spread(result.seconds_spent[:, -1]) if result.has_clock else None,
         client_tests={name: spread(one) for name, one in result.final_client_tests().items()},
         largest_epsilon=None if (spent := result.epsilon_spent) is None else spread(spent[0]),
-        privacy_unit=result.config.selection.privacy_unit,
+        privacy_unit=result.config.hidden_unit or "example",
         server_sees=server_sees(result.config.selection.algo, result.config.selection.algo_args),
         **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
         **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),

@@ -87,7 +87,9 @@ class Writer:
     def _manifest(self, result: Result) -> Manifest:
         """Return the manifest of the rows and cohorts in the folder."""
         metrics = {"bytes": len(self._rows), "sha256": hashlib.sha256(self._rows).hexdigest()}
-        return {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
+        about = {**self._about, "metrics": metrics, "cohorts": checkpoint.digest_of_array(result.cohorts)}
+        spent = result.epsilons
+        return about if spent is None else {**about, "epsilons": checkpoint.digest_of_array(spent)}
 
     def checkpoint(self, state: State | None, result: Result, ends: bool) -> None:
         """Save the cohorts of all rounds, and the state, in host memory; the rows must already be written.
@@ -96,7 +98,9 @@ class Writer:
         """
         self._write_rows()
         with self._writing("cohorts"):
-            folder.write_cohorts(self._out, result.cohorts)
+            folder.write_array(self._out / run_files.COHORTS, result.cohorts)
+            if result.epsilons is not None:
+                folder.write_array(self._out / run_files.EPSILONS, result.epsilons)
         if state is not None and self._run.keep > 0:
             about = self._manifest(result)
             self._lock.check(self._out)
@@ -151,6 +155,7 @@ class Collector:
                 data_source=problem.dataset.source,
                 seeds=problem.config.run.seeds,
                 cohorts=by_seed.cohort,
+                epsilons=by_seed.epsilons,
                 ledger=settle(by_seed.events, model.num_params, lengths, model.num_carried),
                 elapsed_seconds=seconds,
                 round_seconds=steady,
@@ -167,9 +172,11 @@ class Collector:
         def joined(arrays: Iterable[np.ndarray]) -> np.ndarray:
             return np.concatenate(list(arrays), axis=-1)
 
+        spent = [part.epsilons for part in parts if part.epsilons is not None]
         whole = dataclasses.replace(
             parts[-1],
             cohorts=np.concatenate([part.cohorts for part in parts], axis=1),
+            epsilons=np.concatenate(spent, axis=1) if spent else None,
             ledger=Ledger(*map(joined, zip(*(part.ledger for part in parts)))),
             elapsed_seconds=joined(part.elapsed_seconds for part in parts),
             round_seconds=joined(part.round_seconds for part in parts),

@@ -226,7 +226,7 @@ def remove_unfinished(path: Path) -> None:
 def start_run(path: Path, problem: Problem) -> None:
     """Write the files of a new run, and remove rows of a process that died before its first save."""
     with run_files.writing(path):
-        for early in (METRICS, COHORTS):
+        for early in (METRICS, COHORTS, run_files.EPSILONS):
             (path / early).unlink(missing_ok=True)
         run_files.write_json(path / CONFIG, problem.config.to_json())
         run_files.write_json(path / DATA, description(problem.given, problem.config.run.seeds))
@@ -268,8 +268,8 @@ def environment() -> dict[str, Any]:
     }
 
 
-def write_cohorts(path: Path, cohorts: np.ndarray) -> None:
-    """Write `cohorts.npy` atomically."""
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write a `.npy` file atomically."""
     content = io.BytesIO()
-    np.save(content, cohorts, allow_pickle=False)
-    files.write(path / COHORTS, content.getvalue(), sync=True)
+    np.save(content, array, allow_pickle=False)
+    files.write(path, content.getvalue(), sync=True)

@@ -21,7 +21,7 @@ from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
-from fedjax_sel.runs.run_files import COHORTS, DATA, METRICS, RESULT, Digests, Manifest, Result
+from fedjax_sel.runs.run_files import COHORTS, DATA, EPSILONS, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
 
@@ -111,6 +111,7 @@ def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: boo
         OSError: a file cannot be read.
     """
     rows, cohorts = (path / METRICS).read_bytes(), _cohorts(path, config)
+    spent = files.read_array(path / EPSILONS) if config.hidden_unit and (path / EPSILONS).exists() else None
     if about is not None:
         size, rounds = about["metrics"]["bytes"], about["rounds"]
         for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
@@ -123,7 +124,12 @@ def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: boo
             raise ValueError(f"{METRICS} was changed")
         if checkpoint.digest_of_array(cohorts) != about["cohorts"]:
             raise ValueError(f"{COHORTS} was changed")
-    return _parsed(path, config, about, rows.decode(), cohorts)
+        if "epsilons" in about:
+            spent = None if spent is None else spent[:, :rounds]
+            if spent is None or checkpoint.digest_of_array(spent) != about["epsilons"]:
+                raise ValueError(f"{EPSILONS} was removed or changed")
+    result = _parsed(path, config, about, rows.decode(), cohorts)
+    return result if spent is None else dataclasses.replace(result, epsilons=spent[:, : result.num_rounds])
 
 
 def _cohorts(path: Path, config: Config) -> np.ndarray:

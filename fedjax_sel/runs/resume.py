@@ -102,7 +102,7 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         found = checkpoint.list_all(out / run_files.CHECKPOINTS)
         lengths = stored.run.rounds, config.run.rounds
         sizes = config.num_training_clients, config.cohort_size
-        flags = config.selection.available_share == 1, problem.law is not None
+        flags = config.everyone_available, problem.law is not None
         if found and lengths[0] != lengths[1] and depends_on_num_rounds(problem.strategy, sizes, *lengths, *flags):
             raise UserError(
                 f"--rounds: selections of {config.selection.algo} depend on the total number of rounds, so the "

@@ -43,11 +43,13 @@ class Result:
             training accuracies. These three leave out the `undefined_clients`, whose accuracy (or other measure) is NaN
             or infinite. `gemd` is the group earth mover's distance of the reporting cohort members (FL-DP3S Eq.
             15), NaN without reports. The task's other test measures follow. With `--timing`, there is a column
-            `seconds`, the simulated duration of the round. With `--privacy`, `largest_epsilon` and `mean_epsilon` are
-            over all clients, at the end of the round. Each column is also an attribute, e.g.
-            `result.test_accuracy`.
+            `seconds`, the simulated duration of the round. With `--privacy` or `--private-training`,
+            `largest_epsilon` and `mean_epsilon` are over all clients, at the end of the round. Each column is also an
+            attribute, e.g. `result.test_accuracy`.
         cohorts: client IDs, int32 [seeds, rounds, K]; -1 for slots without training. A strategy whose cohort size is
             random has more than K slots.
+        epsilons: epsilon that each client has spent by the end of each round, float32 [seeds, rounds, N]; None without
+            noise.
         ledger: communication and computation counts.
         elapsed_seconds: wall-clock seconds since the first round, [rounds], without the rounds a killed process lost.
         stopped_by: the number of the signal that stopped the run; 0 if none did. A run whose signal arrived during
@@ -72,6 +74,7 @@ class Result:
     higher_is_better: bool = True
     weights: Weights | None = dataclasses.field(default=None, repr=False)
     model: Model | None = dataclasses.field(default=None, repr=False)
+    epsilons: np.ndarray | None = dataclasses.field(default=None, repr=False)
 
     def __getattr__(self, name: str) -> np.ndarray:
         """Return the column of this name from `measured`."""
@@ -142,8 +145,8 @@ class Result:
 
     @property
     def epsilon_spent(self) -> tuple[np.ndarray, ...] | None:
-        """Largest and mean epsilon over the clients at the end, [seeds]; None without --privacy."""
-        if self.config.selection.privacy is None:
+        """Largest and mean epsilon over the clients at the end, [seeds]; None without privacy."""
+        if self.config.hidden_unit is None:
             return None
         none = np.zeros((len(self.seeds), 1), np.float32)
         return tuple(self.measured.get(column, none)[:, -1] for column in tasks.EPSILONS)
@@ -254,7 +257,7 @@ class Result:
         if self.has_clock:
             rows.append(("simulated seconds", self.seconds_spent[:, -1]))
         for column, spent in zip(tasks.EPSILONS, self.epsilon_spent or ()):
-            rows.append((f"{column.replace('_', ' ')} (hides one {self.config.selection.privacy_unit})", spent))
+            rows.append((f"{column.replace('_', ' ')} (hides one {self.config.hidden_unit})", spent))
         return rows
 
 
@@ -274,7 +277,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
-PARAMS = "params.npz"
+PARAMS, EPSILONS = "params.npz", "epsilons.npy"
 CHECKPOINTS = "checkpoints"
 
 

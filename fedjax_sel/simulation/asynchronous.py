@@ -23,7 +23,6 @@ from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection
 from fedjax_sel.strategies.facts import NEVER, SELECTED
 from fedjax_sel.strategies.protocol import OutcomeReads
-from fedjax_sel.training import server
 
 
 class Reports(NamedTuple):
@@ -71,7 +70,7 @@ def one_step(
     assert plan.asynchrony is not None and plan.clock is not None
     table, version = carry.flight
     num_clients, num_places = federation.starts.shape[1], plan.num_places
-    available = available_clients(plan, federation, streams, number, carry.clock)
+    available = noise.may_train(plan, carry, available_clients(plan, federation, streams, number, carry.clock))
     timing = clock.speeds(plan, federation.timing, streams, number)
     # With C = K, no report is in flight at the start of a round.
     idle = available if plan.asynchrony.concurrency == num_places else _idle(table, available, num_clients)
@@ -145,6 +144,7 @@ def one_step(
     carry = carry._replace(
         params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
         evaluation=step.evaluation, flight=Flight(table, version), answered=noise.answered(context, known.bill),
+        trainings=noise.trainings(context, reports),
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
     )  # fmt: skip
     return carry._replace(clients=round.write_rows(carry.clients, selection, trained)), records
@@ -224,7 +224,7 @@ def sums(plan: Plan, reports: Any, finite: jax.Array, weights: jax.Array) -> Sum
 
     def addend(_: Any, job: Any) -> tuple[tuple[()], Sums]:
         update, finite = job
-        return (), server.finite_part(Sums(update, ()), finite)
+        return (), noise.addend(plan, Sums(update, ()), finite)
 
     jobs = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), (reports, finite))
     return devices.spread_and_add(plan.mesh, addend, None, jobs, plan.clients_at_once, Sums(weights, weights))[1]

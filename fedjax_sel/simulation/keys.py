@@ -26,7 +26,7 @@ class Streams(NamedTuple):
     facts: Any  # probe cohorts, and the examples on which a loss is measured
     availability: Any
     reports: Any  # lost reports
-    privacy: Any = None  # noise of answers; None unless the run is `private`
+    privacy: Any = None  # noise of answers and of aggregates; None unless the run is `private`
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None], private: bool = False) -> Streams:
@@ -72,6 +72,9 @@ CANDIDATES = 2**30 - 1
 
 JITTER = 2**30 - 1
 """Folded into the availability key of a round to draw the jitter of its speeds."""
+
+AGGREGATE = 2**30 - 1
+"""Folded into the privacy key of a round to draw the noise of the mean update."""
 
 ZONES = 2**30 - 2
 """Folded into the availability key of the time before the first round to draw the clients' time zones."""

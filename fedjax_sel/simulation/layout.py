@@ -94,6 +94,7 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
     chosen = problem.optimizers
     selection, counts = config.selection, fact_counts(problem.model, problem.dataset.num_classes)
     noise = privacy.planned(selection.privacy, selection.privacy_unit, problem.strategy, config.run.rounds, counts)
+    private_training = privacy.planned_training(training.private_training, config.run.rounds, selection.num_selected)
     bounds = client.Bounds()
     if noise is not None:
         of_example = noise.settings.gradient if noise.unit == "example" else None
@@ -137,6 +138,8 @@ def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: in
         facts_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         blocks_at_once=1 if on_cpu else ACCELERATOR_JOBS,
         noise=noise,
+        private_training=private_training,
+        epsilons=privacy.epsilons(noise, private_training),
     )
 
 

@@ -1,4 +1,4 @@
-"""Noise in what clients send for selection: it is drawn per client and round, counted, and limited by the budget."""
+"""Noise in what clients send for selection and in the mean update: drawn per round, counted, limited by the budget."""
 
 from functools import partial
 from typing import Any
@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from fedjax_sel import tasks
+from fedjax_sel.numerics import privacy
 from fedjax_sel.simulation import keys, ledger
 from fedjax_sel.simulation.ledger import Bill, distinct
-from fedjax_sel.simulation.state import Cohort, RoundContext, Trained
+from fedjax_sel.simulation.state import Carry, Cohort, Plan, RoundContext, Sums, Trained
+from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.facts import KINDS, Request
 from fedjax_sel.strategies.privacy import perturbed
 from fedjax_sel.strategies.protocol import SelectionState
+from fedjax_sel.training import server
 
 _OF_TRAINED = {"updates": "updates", "losses_before": "loss_before", "losses_after": "loss_after"}
 
@@ -24,13 +26,28 @@ def answered(context: RoundContext, bill: Bill) -> jax.Array | None:
     return None if before is None or bill.perturbed is None else before + bill.perturbed
 
 
-def columns(context: RoundContext, bill: Bill) -> dict[str, jax.Array]:
-    """Return the largest and the mean epsilon over the clients by column, [S]; empty without noise."""
-    noise, counts = context.plan.noise, answered(context, bill)
-    if noise is None or counts is None:
-        return {}
-    spent = jnp.asarray(noise.spent, jnp.float32)[counts]
-    return dict(zip(tasks.EPSILONS, (spent.max(axis=1), spent.mean(axis=1))))
+def trainings(context: RoundContext, reports: Selection) -> jax.Array | None:
+    """Return the number of reports of each client so far, int32 [S, N]; None without --private-training."""
+    before = context.carry.trainings
+    if before is None:
+        return None
+    return before + jax.vmap(partial(distinct, num_clients=before.shape[1]))(reports.ids, reports.mask)
+
+
+def epsilons(context: RoundContext, bill: Bill, reports: Selection) -> jax.Array | None:
+    """Return the epsilon that each client has spent, float32 [S, N]; None without noise."""
+    training, places = context.plan.private_training, answered(context, bill)
+    if (trained := trainings(context, reports)) is not None and training is not None:
+        places = trained if places is None else places * (training.trainings + 1) + trained
+    return None if places is None else jnp.asarray(context.plan.epsilons, jnp.float32)[places]
+
+
+def may_train(plan: Plan, carry: Carry, available: jax.Array | None) -> jax.Array | None:
+    """Return the mask of available clients, bool [S, N], without those that have trained R times; None: all."""
+    if plan.private_training is None or not plan.private_training.stops:
+        return available
+    below = carry.trainings < plan.private_training.trainings
+    return below if available is None else available & below
 
 
 def within_budget(context: RoundContext, bill: Bill, ids: jax.Array, answers: int = 1) -> jax.Array | bool:
@@ -38,7 +55,7 @@ def within_budget(context: RoundContext, bill: Bill, ids: jax.Array, answers: in
     noise, counts = context.plan.noise, answered(context, bill)
     if noise is None or counts is None or not noise.stops:
         return True
-    return jnp.take_along_axis(counts + answers < len(noise.spent), ids, axis=1)
+    return jnp.take_along_axis(counts + answers < noise.answers + 1, ids, axis=1)
 
 
 def count(bill: Bill, ids: jax.Array, arrives: jax.Array, answers: int = 1) -> Bill:
@@ -88,3 +105,22 @@ def perturb_reports(
     trained = trained._replace(carried=jax.tree.map(jnp.zeros_like, trained.carried))
     known = known._replace(bill=count(bill, reports.ids, shown, len(requests)))
     return cohort._replace(reports=reports._replace(mask=shown)), known, trained
+
+
+def addend(plan: Plan, sums: Sums, finite: jax.Array) -> Sums:
+    """Return what a client adds to the sums: zeros if it is not finite; clipped with --private-training."""
+    sums = server.finite_part(sums, finite)
+    return sums if plan.private_training is None else privacy.clipped_tree(sums, plan.private_training.clip)
+
+
+def private_mean(context: RoundContext, mean: Any) -> Any:
+    """Return the mean of the clipped updates, leaves [S, ...], with the noise of the round."""
+    training = context.plan.private_training
+    assert training is not None
+
+    def of_replicate(stream: jax.Array, mean: Any) -> Any:
+        key = jax.random.fold_in(keys.round_key(stream, context.round), keys.AGGREGATE)
+        numbers, restored = ravel_pytree(mean)
+        return restored(numbers + privacy.draw(key, "gaussian", training.standard_deviation, numbers.shape))
+
+    return jax.vmap(of_replicate)(context.streams.privacy, mean)

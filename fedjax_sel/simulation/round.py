@@ -54,7 +54,7 @@ def one_round(
     """
     context = RoundContext(
         plan, federation, carry, streams, round,
-        available=available_clients(plan, federation, streams, round, carry.clock),
+        available=noise.may_train(plan, carry, available_clients(plan, federation, streams, round, carry.clock)),
         timing=clock.speeds(plan, federation.timing, streams, round),
         online=availability.online_seconds(plan, federation, carry.clock),
     )  # fmt: skip
@@ -79,7 +79,7 @@ def one_round(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
-        answered=noise.answered(context, selection_state.bill),
+        answered=noise.answered(context, selection_state.bill), trainings=noise.trainings(context, cohort.reports),
     )  # fmt: skip
     return carry._replace(clients=write_rows(carry.clients, cohort.selection, trained)), records
 
@@ -169,6 +169,8 @@ def cohort_weights(context: RoundContext, cohort: Cohort, selection_state: Selec
     strategy's `inclusion` reads its state and fact tables.
     """
     plan, reports = context.plan, cohort.reports
+    if plan.private_training is not None:  # the number of reports must not change the weights
+        return jnp.where(reports.mask, 1.0 / plan.private_training.num_reports, 0.0)
     unbiased, chance = plan.aggregation == "unbiased", availability.arrival_probability(context)
     if reports.weights is not None:
         own = jnp.where(reports.mask, reports.weights, 0.0)
@@ -258,7 +260,7 @@ def client_training(
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
             result.update.carried if keep_carried else None,
         )
-        return of_client, server.finite_part(sums, finite)
+        return of_client, noise.addend(plan, sums, finite)
 
     return train
 
@@ -271,9 +273,13 @@ def aggregate(context: RoundContext, cohort: Cohort, trained: Trained, sums: Sum
     """
     plan, carry = context.plan, context.carry
     shared = jax.tree.map(jnp.add, carry.shared, sums.contributed)
-    mean, carried = jax.vmap(server.mean_of_reports)(sums.averaged, weights, trained.finite)
+    private, received = plan.private_training is not None, cohort.reports.mask
+    if private:
+        mean, carried = noise.private_mean(context, sums.averaged)
+    else:
+        mean, carried = jax.vmap(server.mean_of_reports)(sums.averaged, weights, trained.finite)
     mean_update = Weights(jax.vmap(plan.trainer.optimizer.combine)(mean), carried)
-    arrived = (cohort.reports.mask & trained.finite).any(axis=1)
+    arrived = (received if private else received & trained.finite).any(axis=1)
     step = jax.vmap(partial(server.new_model, plan.server))
     params, optimizer = step(carry.server, carry.params, mean_update, arrived)
     return ServerStep(params, optimizer, shared, evaluation.evaluate_for_strategy(plan, context.federation, params))
@@ -348,7 +354,7 @@ def record(
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
 
     nan = jnp.full((num_replicates,), jnp.nan, jnp.float32)
-    task = plan.trainer.task
+    task, spent = plan.trainer.task, noise.epsilons(context, bill, reports)
     unmeasured = {each.name: nan for each in task.measures}
 
     def measure_test() -> evaluation.Measured:
@@ -380,10 +386,11 @@ def record(
             seconds=clock.round_seconds(context, cohort, bill, start),
         )
         | own_tests
-        | noise.columns(context, bill),
+        | ({} if spent is None else dict(zip(tasks.EPSILONS, (spent.max(axis=1), spent.mean(axis=1))))),
         nonfinite=reports.mask & ~finite,
         faults=find_faults(cohort.named, num_clients, weights, (params, server_step.optimizer, server_step.shared)),
         events=billing.round_events(context, cohort, finite, bill, start, reads.num_losses),
+        epsilons=spent,
     )
 
 

@@ -121,7 +121,7 @@ def shapes_of_group(problem: Problem, laid_out: Layout) -> Carry:
 def _roots(problem: Problem) -> Streams:
     run = problem.config.run
     fixed = {"model": run.model_seed, "selection": run.selection_seed, "training": run.training_seed}
-    return keys.roots(run.seeds, fixed, problem.config.selection.privacy is not None)
+    return keys.roots(run.seeds, fixed, problem.config.hidden_unit is not None)
 
 
 SPECS: Any = Federation(
@@ -171,6 +171,7 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
             num_replicates, num_clients, len(plan.strategy.requests), plan.clock is not None, noisy
         ),
         answered=jnp.zeros((num_replicates, num_clients), jnp.int32) if noisy else None,
+        trainings=None if plan.private_training is None else jnp.zeros((num_replicates, num_clients), jnp.int32),
     )
     seconds = None if plan.availability_seconds == 0 else jnp.zeros((num_replicates,))
     flight = None if plan.asynchrony is None else _in_flight(plan).empty_flight(plan, carry)

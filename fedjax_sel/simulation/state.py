@@ -18,7 +18,7 @@ from fedjax_sel.simulation.faults import Faults, UncheckedIds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill, Events
 from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
-from fedjax_sel.strategies.privacy import Noise, answer_length, perturbed, sensitivities
+from fedjax_sel.strategies.privacy import Noise, TrainingNoise, answer_length, perturbed, sensitivities
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client
 from fedjax_sel.training.client import OptimizerState, Trainer
@@ -69,6 +69,8 @@ class Plan(NamedTuple):
     facts_at_once: int  # clients that a device measures together
     blocks_at_once: int  # evaluation blocks that a device works on together
     noise: Noise | None = None  # noise of what clients send for selection; None without --privacy, or if none is needed
+    private_training: TrainingNoise | None = None  # None without --private-training
+    epsilons: tuple[float, ...] = ()  # spent by a client's answers and trainings; see `numerics.privacy.epsilons`
 
     def kept_at_first(self, weights: Weights) -> Kept:
         """Return the client table's row of a client that has never trained."""
@@ -91,6 +93,7 @@ class Carry(NamedTuple):
     flight: Any = None  # reports in flight (`asynchronous.Flight`, `late.Flight`); None if none outlasts its round
     clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
     answered: jax.Array | None = None  # perturbed answers of each client so far, int32 [S, N]; None without noise
+    trainings: Any = None  # reports of each client so far, int32 [S, N]; None without --private-training
 
 
 class Records(NamedTuple):
@@ -101,6 +104,7 @@ class Records(NamedTuple):
     nonfinite: jax.Array  # whether this client's update held NaN or infinity, bool [S, K]
     faults: Faults
     events: Events
+    epsilons: jax.Array | None  # that each client has spent so far, float32 [S, N]; None without noise
 
 
 class RoundContext(NamedTuple):

@@ -83,7 +83,7 @@ class Noise(NamedTuple):
         unit: what may differ between neighboring inputs.
         law: law of the noise; the one with the smaller standard deviation.
         multiplier: see `numerics.privacy`.
-        spent: epsilon that a client spends with 0, 1, ..., M answers, at `settings.delta`.
+        answers: largest number of a client's answers, M.
         stops: whether a client may reach M answers before the run ends; it then stops answering.
     """
 
@@ -91,7 +91,7 @@ class Noise(NamedTuple):
     unit: Unit
     law: privacy.Law
     multiplier: float
-    spent: tuple[float, ...]
+    answers: int
     stops: bool
 
     def private(self, key: jax.Array, request: Request, answer: jax.Array, examples: jax.Array) -> jax.Array:
@@ -139,10 +139,15 @@ def perturbed(strategy: Strategy) -> dict[int, Request]:
     return {place: one for place, one in individual_answers(strategy).items() if one.kind not in NO_NOISE}
 
 
+def check_package(flag: str) -> None:
+    """Raise UserError if dp-accounting is missing."""
+    if importlib.util.find_spec("dp_accounting") is None:
+        raise UserError(f"{flag}: the package dp-accounting is missing; run pip install 'fedjax-sel[privacy]'")
+
+
 def check(strategy: Strategy, unit: Unit) -> None:
     """Reject facts whose sensitivity to one example is unknown."""
-    if importlib.util.find_spec("dp_accounting") is None:
-        raise UserError("--privacy: the package dp-accounting is missing; run pip install 'fedjax-sel[privacy]'")
+    check_package("--privacy")
     for request in perturbed(strategy).values():
         if unit == "example" and request.kind in UPDATES:
             raise UserError(
@@ -173,8 +178,57 @@ def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, c
         deviation = privacy.standard_deviation
         if all(deviation("laplace", laplace, *one) <= deviation("gaussian", multiplier, *one) for one in given):
             law, multiplier = "laplace", laplace
-    spent = privacy.epsilons(law, multiplier, settings.delta, answers)
-    return Noise(settings, unit, law, multiplier, spent, answers < scheduled)
+    return Noise(settings, unit, law, multiplier, answers, answers < scheduled)
+
+
+class TrainingNoise(NamedTuple):
+    """The clipping and the noise of private training (DP-FedAvg, McMahan et al. 2018). Static.
+
+    The server adds up clipped updates, adds Gaussian noise, and divides by K. If one client's data are replaced, its
+    clipped update moves by at most 2 C, and so does the sum.
+
+    Attributes:
+        clip: largest L2 norm of an update, C.
+        multiplier: standard deviation of the noise in the sum, divided by 2 C.
+        num_reports: K, whatever the number of reports.
+        delta: delta of the guarantee.
+        trainings: largest number of rounds in which a client trains, R.
+        stops: whether a client may reach R trainings before the run ends; it then counts as unavailable.
+    """
+
+    clip: float
+    multiplier: float
+    num_reports: int
+    delta: float
+    trainings: int
+    stops: bool
+
+    @property
+    def standard_deviation(self) -> float:
+        """Standard deviation of the noise in each number of the mean update."""
+        return self.multiplier * 2 * self.clip / self.num_reports
+
+
+def planned_training(text: str | None, num_rounds: int, num_reports: int) -> TrainingNoise | None:
+    """Return the noise for which R trainings of a client spend its budget; None without --private-training."""
+    if text is None:
+        return None
+    settings = parsing.private_training(text)
+    trainings = num_rounds if settings.rounds is None else min(settings.rounds, num_rounds)
+    multiplier = privacy.multiplier("gaussian", settings.epsilon, settings.delta, trainings)
+    return TrainingNoise(settings.clip, multiplier, num_reports, settings.delta, trainings, trainings < num_rounds)
+
+
+def epsilons(noise: Noise | None, training: TrainingNoise | None) -> tuple[float, ...]:
+    """Return the epsilon of all answers and trainings of a client, in the order of `numerics.privacy.epsilons`."""
+    if training is None:
+        return (
+            () if noise is None else privacy.epsilons(noise.law, noise.multiplier, noise.settings.delta, noise.answers)
+        )
+    of_training = training.trainings, training.multiplier
+    if noise is None:
+        return privacy.epsilons("gaussian", training.multiplier, training.delta, 0, *of_training)
+    return privacy.epsilons(noise.law, noise.multiplier, training.delta, noise.answers, *of_training)
 
 
 def answer_length(request: Request, counts: Counts) -> int:

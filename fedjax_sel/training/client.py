@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
-from jax.flatten_util import ravel_pytree
 
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
@@ -344,8 +343,7 @@ def gradient(trainer: Trainer, federation: Federation, weights: Weights, segment
         return mean_over(trainer, federation, segment, total)
 
     def clipped(example):
-        numbers, restored = ravel_pytree(total(*jax.tree.map(lambda leaf: leaf[None], example)))
-        return restored(privacy.clipped(numbers, bound))
+        return privacy.clipped_tree(total(*jax.tree.map(lambda leaf: leaf[None], example)), bound)
 
     def clipped_total(*examples):
         gradients = lax.map(clipped, examples, batch_size=8)  # held together in memory

@@ -51,6 +51,7 @@ ALTERNATIVES = {  # of strategies, where they compute otherwise
     "late reports": {"algo": "divfl", **TIMED, "late_reports": "use", "staleness": "refl", "max_staleness": 3, **LOST},
     "private histograms": {"algo": "fed_cbs", "privacy": "epsilon=1,delta=1e-5"},
     "private updates": {"algo": "clustered", "privacy": "epsilon=1,delta=1e-5", "privacy_unit": "client"},
+    "private training": {"algo": "pow_d", "private_training": "epsilon=8,rounds=3", "privacy": "epsilon=1"},
     "oort, clock": {"algo": "oort", "algo_args": {"system": "clock"}, "timing": "tiers", "over_select": 1.3},
 }
 

@@ -103,7 +103,7 @@ def test_no_example_changes_an_answer_by_more_than_its_sensitivity(neighbors, ki
 
 
 def noiseless(kind, unit="client", **bounds):
-    noise = privacy.Noise(parsing.Privacy(1.0, **bounds), unit, "gaussian", 0.0, (0.0,), False)
+    noise = privacy.Noise(parsing.Privacy(1.0, **bounds), unit, "gaussian", 0.0, 1, False)
     return lambda value, examples=6: np.asarray(
         noise.private(jax.random.key(0), Request(kind, ALL, always()), jnp.float32(value), examples)
     )
@@ -195,6 +195,9 @@ def test_epsilon_of_candidates():
     result = result_of(made(Request("loss", CANDIDATES, always()), candidates=ten_of))
     np.testing.assert_allclose(all_rows(result, "mean_epsilon"), np.arange(1, 13) * 4 / 10 / 12, rtol=1e-5)
     assert result.ledger.floats_up[0].tolist() == [4] * 12
+    answers = 12 * result.epsilons[0]
+    np.testing.assert_allclose(answers, np.round(answers), atol=1e-5)
+    assert (np.round(np.diff(answers, axis=0)).sum(axis=1) == 4).all()
     assert (all_rows(result, "largest_epsilon") <= 1).all()
 
 

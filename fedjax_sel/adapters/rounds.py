@@ -1,6 +1,7 @@
 """Rounds of a Selector in another framework's server, and the work of its clients."""
 
 import logging
+import secrets
 import time
 import zlib
 from abc import ABC, abstractmethod
@@ -11,9 +12,10 @@ import jax
 import numpy as np
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.selector import Ask, ClientNoise, Perturbed, Selector
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies.facts import KINDS
+from fedjax_sel.strategies.privacy import within_bound
 
 Arrays = dict[str, np.ndarray]  # a model's arrays by name
 Passes = Sequence[Sequence[Any]]  # per pass over the data and per mini-batch, an array of per-example losses
@@ -28,6 +30,7 @@ class Question(NamedTuple):
         weights: the round's model; None if the answer does not need it.
         round: the round, from 0.
         config: the server's training configuration; empty if the answer requires no training.
+        noise: the bound and the noise of a private answer, see `perturb`; None: the answer is plain.
     """
 
     kind: str
@@ -35,6 +38,7 @@ class Question(NamedTuple):
     weights: Arrays | None
     round: int
     config: Mapping[str, Any] = {}
+    noise: ClientNoise | None = None
 
 
 class Order(NamedTuple):
@@ -48,6 +52,7 @@ class Order(NamedTuple):
         wanted: options, by kind, of the facts to send with the report. They are measured on `weights`, and
             `training_loss` during training.
         losses: requested losses on the training examples, a subset of `losses_before` and `losses_after`.
+        noise: the bounds and the noise of the wanted facts that are private, by kind.
     """
 
     weights: Arrays
@@ -56,6 +61,7 @@ class Order(NamedTuple):
     config: Mapping[str, Any] = {}
     wanted: Mapping[str, Mapping[str, Any]] = {}
     losses: tuple[str, ...] = ()
+    noise: Mapping[str, ClientNoise] = {}
 
 
 class TrainingReport(NamedTuple):
@@ -76,6 +82,21 @@ class TrainingReport(NamedTuple):
     metrics: Mapping[str, float] = {}
 
 
+def perturb(kind: str, value: Any, noise: ClientNoise) -> Perturbed:
+    """Return a client's answer within its bound and with noise; bounds of single examples are the caller's.
+
+    Each answer has a NumPy generator (PCG64) of its own, seeded by 256 bits of the operating system's entropy.
+    """
+    generator = np.random.default_rng(secrets.randbits(256))
+    draw = generator.laplace if noise.law == "laplace" else generator.normal
+    value = np.asarray(_bounded(kind, value, noise), np.float64)
+    return Perturbed((value + draw(0.0, noise.scale, value.shape)).astype(np.float32), noise)
+
+
+def _bounded(kind: str, value: Any, noise: ClientNoise) -> np.ndarray:
+    return np.asarray(within_bound(kind, noise.unit, noise.bound, np.asarray(value, np.float32)))
+
+
 class Client(Protocol):
     """Interface of a client. `TorchClient` and `JaxClient` implement it for a model and its data.
 
@@ -94,7 +115,7 @@ class Client(Protocol):
     def num_all_examples(self) -> int: ...  # noqa: D102
 
     def answer(self, question: Question) -> Any:
-        """Return a fact as real numbers, in the shape of its kind."""
+        """Return a fact as real numbers, in the shape of its kind; `Perturbed` if the question has `noise`."""
         ...
 
     def train(self, order: Order) -> TrainingReport:
@@ -154,15 +175,20 @@ class DataClient(ABC):
         """Return the concatenated examples."""
 
     def answer(self, question: Question) -> Any:
-        """Return a fact, or raise UserError if the client does not support its kind."""
-        weights, options = question.weights, question.options
+        """Return a fact, perturbed if the question has `noise`; UserError if the client does not support its kind."""
+        value = self._fact(question)
+        return value if question.noise is None else perturb(question.kind, value, question.noise)
+
+    def _fact(self, question: Question) -> Any:
+        """Return a fact, with bounded examples if the question has `noise`."""
+        weights, options, noise = question.weights, question.options, question.noise
         if question.kind == "label_histogram":
             if self.num_classes is None:
                 raise UserError(f"num_classes: client {self.name!r} has no value; set it to answer label histograms")
             return np.bincount(np.asarray(self._part("all")[1]), minlength=self.num_classes).astype(np.float32)
         assert weights is not None, question.kind
         if question.kind == "loss":
-            return self._loss(weights, options, question.round)
+            return self._loss(weights, options, question.round, noise)
         if question.kind == "training_loss":
             return _training_loss(self.fitted(weights, question.config)[1], options, self.name)
         if question.kind in ("update", "update_norm"):
@@ -172,11 +198,16 @@ class DataClient(ABC):
             started = time.perf_counter()
             self.fitted(weights, question.config)
             return time.perf_counter() - started
-        everything = self._part("all")
-        if question.kind == "profile":
-            return self.profile_of(weights, everything[0], bool(options.get("relu", False)))
-        if question.kind == "gradient":
-            return self.gradient_of(weights, *everything)
+        measures = {
+            "profile": lambda inputs, _: self.profile_of(weights, inputs, bool(options.get("relu", False))),
+            "gradient": lambda inputs, targets: self.gradient_of(weights, inputs, targets),
+        }
+        if question.kind in measures:
+            measure, (inputs, targets) = measures[question.kind], self._part("all")
+            if noise is None or (question.kind == "gradient" and noise.unit == "client"):
+                return measure(inputs, targets)
+            single = (measure(inputs[place : place + 1], targets[place : place + 1]) for place in range(len(targets)))
+            return np.mean([_bounded(question.kind, one, noise) for one in single], axis=0)
         raise UserError(f"client {self.name!r} does not support {question.kind!r}; override `answer`")
 
     def train(self, order: Order) -> TrainingReport:
@@ -184,10 +215,12 @@ class DataClient(ABC):
         weights, passes = self.fitted(order.weights, order.config)
         facts: dict[str, Any] = {}
         for kind, options in order.wanted.items():
+            noise = order.noise.get(kind)
             if kind == "training_loss":
-                facts[kind] = _training_loss(passes, options, self.name)
+                value = _training_loss(passes, options, self.name)
+                facts[kind] = value if noise is None else perturb(kind, value, noise)
             else:
-                facts[kind] = self.answer(Question(kind, options, order.weights, order.round, order.config))
+                facts[kind] = self.answer(Question(kind, options, order.weights, order.round, order.config, noise))
         losses: dict[str, Callable[[], float]] = {
             "losses_before": lambda: self._loss(order.weights, {}, order.round),
             "losses_after": lambda: self._loss(weights, {}, order.round),
@@ -202,7 +235,7 @@ class DataClient(ABC):
             return own
         return self.holdout if on == "holdout" else tuple(map(self.joined, own, self.holdout))
 
-    def _loss(self, weights: Arrays, options: Mapping[str, Any], round: int) -> float:
+    def _loss(self, weights: Arrays, options: Mapping[str, Any], round: int, noise: ClientNoise | None = None) -> float:
         inputs, targets = self._part(options.get("on", "train"))
         size = options.get("batch_size")
         if size is not None and size < len(targets):
@@ -211,6 +244,7 @@ class DataClient(ABC):
             chosen = rng.permutation(len(targets))[:size]
             inputs, targets = inputs[chosen], targets[chosen]
         losses = np.asarray(self.losses_of(weights, inputs, targets), np.float64)
+        losses = losses if noise is None else _bounded("loss", losses, noise)
         return float(np.sqrt(np.mean(losses**2)) if options.get("statistic") == "rms" else losses.mean())
 
 
@@ -277,10 +311,10 @@ def choose(
     return selector.select()
 
 
-def _answers(due: Ask, ask: AskClients, wanted: int) -> tuple[tuple[Name, ...], np.ndarray]:
+def _answers(due: Ask, ask: AskClients, wanted: int) -> tuple[tuple[Name, ...], Any]:
     answers: dict[Name, Any] = {}
     wanted = min(wanted, len(due.clients))
-    for attempt in range(ATTEMPTS):
+    for attempt in range(1 if due.noise else ATTEMPTS):  # a second answer would spend more of the budget
         left = tuple(name for name in due.clients if name not in answers)
         if not left or (attempt and len(answers) >= wanted):
             break
@@ -289,19 +323,22 @@ def _answers(due: Ask, ask: AskClients, wanted: int) -> tuple[tuple[Name, ...], 
     return fitting(due, answers)
 
 
-def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np.ndarray]:
+def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], Any]:
     """Return the names of the M clients with valid answers, in the query's order, and the answers, float32 [M, *shape].
+
+    If the query has `noise`, the answers are a list of `Perturbed`.
 
     A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it,
     unless the request has the option `nonfinite="missing"`. Raise UserError if no gradient or update has P numbers.
     """
     rows: dict[Name, np.ndarray] = {}
+    noises = {name: one.noise for name, one in answers.items() if isinstance(one, Perturbed)}
     shape = ""
     for name in due.clients:
         if name not in answers:
             continue
         try:
-            row = np.asarray(answers[name], np.float32)
+            row = np.asarray(answers[name].value if name in noises else answers[name], np.float32)
         except (TypeError, ValueError):
             row = None
         if row is None or row.shape != due.shape:
@@ -319,6 +356,8 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], np
     for name in [name for name, row in rows.items() if not np.isfinite(row).all()]:
         _log.warning("%s of client %r is not finite; ignored", due.kind, name)
         del rows[name]
+    if due.noise:
+        return tuple(rows), [Perturbed(row, noises.get(name)) for name, row in rows.items()]
     return tuple(rows), np.stack(list(rows.values())) if rows else np.zeros((0, *due.shape), np.float32)
 
 

@@ -1,14 +1,34 @@
 """Answers and reports of clients: their names, and the checks of their numbers."""
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.privacy import ClientNoise
 
 Name = Hashable
+
+
+class Perturbed(NamedTuple):
+    """A client's answer with noise, and the noise that it carries."""
+
+    value: Any  # real numbers
+    noise: ClientNoise | None
+
+
+def perturbed_values(kind: str, values: Any, names: Sequence[Name], noise: Mapping[Name, ClientNoise]) -> list[Any]:
+    """Return the values of `Perturbed` answers; reject an answer without the noise of its query, `noise` by client."""
+    values = list(values)
+    for name, answer in zip(names, values):
+        if not isinstance(answer, Perturbed) or answer.noise != noise[name]:
+            raise UserError(
+                f"tell {kind!r}: client {shown(name)} did not perturb its answer as its query states "
+                f"({noise[name].law} noise of scale {noise[name].scale:g}); use a client that does, or leave it out"
+            )
+    return [answer.value for answer in values]
 
 
 class Clients:

@@ -44,7 +44,10 @@ class Hooks:
         (n, k, t), of_model = terms.size, terms.counts
         sizes, shares, all_sizes = (jnp.asarray(table[None]) for table in (terms.sizes, shares, terms.all_sizes))
         counts = (n, k, t, of_model.num_classes, of_model.num_params)
-        return Env(*counts, sizes, shares, all_sizes, *terms.model, has_clock=terms.has_clock)
+        noise = {}
+        if terms.noise is not None:
+            noise = terms.noise.deviations(terms.strategy, of_model, lambda request: terms.examples(request)[None])
+        return Env(*counts, sizes, shares, all_sizes, *terms.model, has_clock=terms.has_clock, noise=noise)
 
     def before_start(self) -> tuple[Any, Information]:
         """Return the empty tables, and a state of zeros instead of the initial state."""

@@ -24,6 +24,7 @@ from fedjax_sel.simulation import keys
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Strategy
+from fedjax_sel.strategies.privacy import Unit, epsilons
 
 ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are arrays
 
@@ -72,6 +73,8 @@ class Selector:
         params: Any = None,
         output_layer: tuple[Any, Any] | None = None,
         has_clock: bool = False,
+        privacy: str | None = None,
+        privacy_unit: Unit = "example",
     ):
         """Initialize the strategy before the first round.
 
@@ -93,6 +96,8 @@ class Selector:
                 such as (("Dense_1", "kernel"), ("Dense_1", "bias")). None: `env.output_layer` is None.
             has_clock: whether the server measures durations, as `env.has_clock`; required if the strategy requests the
                 fact `seconds`.
+            privacy: budget and bounds, as for `--privacy`; each client then perturbs its answers as `Ask.noise` states.
+            privacy_unit: what the guarantee hides: one "example" of a client, or all of them ("client").
 
         Raises:
             UserError: an argument is invalid, or the strategy breaks its contract.
@@ -108,6 +113,8 @@ class Selector:
             params=params,
             output_layer=output_layer,
             has_clock=has_clock,
+            privacy=privacy,
+            privacy_unit=privacy_unit,
         )
         self._strategy, self._clients = self._terms.strategy, self._terms.clients
         self._hooks = Hooks(self._terms)
@@ -116,7 +123,8 @@ class Selector:
         if (self._reads.updates or self._reads.step) and num_params is None and params is None:
             raise UserError(f"num_params: strategy {self._strategy.name!r} reads updates; pass num_params or params")
         silent = np.zeros((num_clients,), bool)
-        now = Standing("start", 0, state, info, Account((), silent), None, silent)
+        account = Account((), silent, np.zeros((num_clients,), np.int32))
+        now = Standing("start", 0, state, info, account, None, silent)
         self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
 
     @property
@@ -196,6 +204,7 @@ class Selector:
             ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
             values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`. A loss that is
                 not finite means divergence, not silence: replace it by `fedjax_sel.adapters.rounds.finite_losses`.
+                If the `Ask` has `noise`, each value is a `Perturbed` with the noise of that client.
         """
         after = standing.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
@@ -325,6 +334,11 @@ class Selector:
     def bill(self) -> SelectorBill:
         """Return the communication so far, per round and in total, at the catalogue's prices."""
         return self._now.account.bill()
+
+    def epsilons(self) -> dict[Name, float]:
+        """Return the epsilon that each client has spent so far, by name; it counts queries, answered or not."""
+        spent = epsilons(self._terms.noise, None) or (0.0,)
+        return {name: spent[count] for name, count in zip(self._clients.names, self._now.account.perturbed)}
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the state between two rounds to a file, from which `load` resumes exactly."""

@@ -8,12 +8,13 @@ import numpy as np
 
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector.answers import FINITE_LOSSES, Name, answer_rows, nonnegative
+from fedjax_sel.selector.answers import FINITE_LOSSES, Name, answer_rows, nonnegative, perturbed_values
 from fedjax_sel.selector.terms import Terms
 from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
+from fedjax_sel.strategies.privacy import NO_NOISE, ClientNoise
 
 # As in the simulator's ledger, a client that is both queried and selected in a round receives the model once. Queries
 # before the first round count for the first round.
@@ -39,6 +40,7 @@ class Account(NamedTuple):
 
     past: tuple[Spent, ...]
     received: np.ndarray  # clients that received the current round's model, bool [N]
+    perturbed: np.ndarray  # queries for perturbed answers that each client has received, int32 [N]
     beside: Spent = Spent()  # the current round's costs without the models of `received`
 
     def with_answers(
@@ -66,7 +68,7 @@ class Account(NamedTuple):
         """Return the account of the next round, after `clients` clients each sent an update with `losses` losses."""
         down, up, floats = self.current()
         spent = Spent(down, up + clients, floats + losses * clients)
-        return Account((*self.past, spent), np.zeros_like(self.received))
+        return self._replace(past=(*self.past, spent), received=np.zeros_like(self.received), beside=Spent())
 
     def bill(self) -> SelectorBill:
         """Return the bill of all rounds so far."""
@@ -101,7 +103,7 @@ class Standing(NamedTuple):
 
     def arrays(self) -> Any:
         """Return the part of the state between two rounds that is saved as arrays."""
-        return self.state, self.info, self.account.received
+        return self.state, self.info, self.account.received, self.account.perturbed
 
     def words(self) -> dict[str, Any]:
         """Return the part of the state between two rounds that is saved as JSON."""
@@ -110,8 +112,8 @@ class Standing(NamedTuple):
 
 def restored(words: dict[str, Any], arrays: Any) -> Standing:
     """Return the state between two rounds from the values of `words` and `arrays`."""
-    state, info, received = arrays
-    account = Account(tuple(Spent(*spent) for spent in words["past"]), received, Spent(*words["beside"]))
+    state, info, received, perturbed = arrays
+    account = Account(tuple(Spent(*spent) for spent in words["past"]), received, perturbed, Spent(*words["beside"]))
     return Standing(words["phase"], words["round"], state, info, account, None, np.zeros_like(received))
 
 
@@ -127,6 +129,7 @@ class Ask(NamedTuple):
         needs_model: whether a client needs the round's model to answer.
         largest_known: largest loss that any client has reported so far, nats; -inf if none, or if the fact is no loss.
             The simulator replaces a NaN loss by the largest finite loss among the current answers and this value.
+        noise: with `privacy`, the bound and the noise of each client's answer by name; empty if it needs none.
     """
 
     kind: str
@@ -136,6 +139,7 @@ class Ask(NamedTuple):
     shape: tuple[int, ...]
     needs_model: bool
     largest_known: float = -np.inf
+    noise: Mapping[Name, ClientNoise] = {}
 
 
 def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
@@ -151,15 +155,19 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
         reachable = None if now.phase == "start" else now.reachable
         queried = range(terms.size.num_clients) if reachable is None else np.flatnonzero(reachable)
     pending = {request.kind: request for request in _requests(terms, now) if request.kind not in now.answered}
-    clients = terms.clients.named(queried) if pending else ()
-    asks = []
+    asks, answers = [], np.array(now.account.perturbed)
     for kind, request in pending.items():
+        places = np.asarray(queried, int)
+        if terms.noise is not None and kind not in NO_NOISE:
+            places = places[answers[places] < terms.noise.answers]  # the others have used up their budget
+            answers[places] += 1
         largest = -np.inf
         if KINDS[kind].is_loss:
             fact: Fact = getattr(now.info, kind)
             largest = float(fact.value[fact.age < NEVER].max(initial=-np.inf))
         options, shape = dict(request.options), facts.shape(request, terms.counts)
-        asks.append(Ask(kind, request.who, clients, options, shape, KINDS[kind].needs_model, largest))
+        clients, noise = terms.clients.named(places), terms.client_noise(request, places)
+        asks.append(Ask(kind, request.who, clients, options, shape, KINDS[kind].needs_model, largest, noise))
     return tuple(asks)
 
 
@@ -183,6 +191,8 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     names = terms.clients.named(places)
     replaced = KINDS[kind].is_loss and asks[kind].options.get("nonfinite") != "missing"
     advice = (FINITE_LOSSES,) if replaced else ()
+    if asks[kind].noise:
+        values = perturbed_values(kind, values, names, asks[kind].noise)
     rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), names, *advice)
     if KINDS[kind].needs_clock:
         rows = nonnegative(f"tell {kind!r}", rows, names)
@@ -200,11 +210,14 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     available = now.available()
     reachable = terms.size.num_clients if available is None else int(available.sum())
     cohort = min(terms.size.num_selected, reachable)
+    account = now.account.with_answers(requests, terms.counts, queried, len(places), cohort)
+    if asks[kind].noise:  # a client may have sent an answer that never arrived
+        account = account._replace(perturbed=account.perturbed + queried)
     return now._replace(
         info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
         silent=silent,
         answered=(*now.answered, kind),
-        account=now.account.with_answers(requests, terms.counts, queried, len(places), cohort),
+        account=account,
     )
 
 

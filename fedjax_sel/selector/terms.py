@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +14,21 @@ from fedjax_sel.core import jax_settings, parsing, plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector.answers import Clients, Name, as_array
+from fedjax_sel.simulation import ledger
 from fedjax_sel.strategies import checks
 from fedjax_sel.strategies.contract import OutputLayer, Strategy
-from fedjax_sel.strategies.facts import KINDS, Counts
+from fedjax_sel.strategies.facts import KINDS, Counts, Request
+from fedjax_sel.strategies.privacy import (
+    NO_NOISE,
+    ClientNoise,
+    Noise,
+    Unit,
+    answer_length,
+    bound,
+    check_real_clients,
+    planned,
+)  # fmt: skip
+from fedjax_sel.strategies.privacy import check as check_privacy
 
 
 class Size(NamedTuple):
@@ -62,6 +75,24 @@ class Terms(NamedTuple):
     seed: int
     model: ModelShapes
     has_clock: bool
+    privacy: tuple[str | None, str]  # the arguments `privacy` and `privacy_unit`
+    noise: Noise | None  # None without `privacy`, or if no answer needs noise
+
+    def examples(self, request: Request) -> Any:
+        """Return the number of examples that an answer of each client depends on, int [N]."""
+        held = self.all_sizes - self.sizes
+        counts: Any = SimpleNamespace(sizes=self.all_sizes, train_sizes=self.sizes, holdout_sizes=held)
+        return ledger.answer_examples(request, counts, "train")
+
+    def client_noise(self, request: Request, places: np.ndarray) -> dict[Name, ClientNoise]:
+        """Return the noise of some clients' answers by name; empty if they need none."""
+        if self.noise is None or request.kind in NO_NOISE:
+            return {}
+        noise, limit = self.noise, bound(self.noise.settings, request.kind)
+        scale = noise.scale(request, self.examples(request), answer_length(request, self.counts))
+        scales = np.broadcast_to(np.asarray(scale, np.float64), self.sizes.shape)[places].tolist()
+        noises = [ClientNoise(noise.unit, limit, noise.law, each) for each in scales]
+        return dict(zip(self.clients.named(places), noises))
 
     @property
     def num_places(self) -> int:
@@ -84,6 +115,7 @@ class Terms(NamedTuple):
             "seed": self.seed,
             **{name: hashlib.sha256(repr(part).encode()).hexdigest() for name, part in long.items()},
             "has_clock": self.has_clock,
+            "privacy": list(self.privacy),
         }
 
 
@@ -99,13 +131,15 @@ def make_terms(
     params: Any = None,
     output_layer: tuple[Any, Any] | None = None,
     has_clock: bool = False,
+    privacy: str | None = None,
+    privacy_unit: Unit = "example",
 ) -> Terms:
     """Validate the arguments of `Selector`, with `num_params`, `num_classes` and `profile_size` in `lengths`."""
     jax_settings.check(of_runs=False)
     for name, value in size._asdict().items():
         _check_integer(name, value, 1)
     size = Size(*map(int, size))  # JSON has no NumPy integers
-    num_clients, num_selected = size[:2]
+    num_clients, num_selected, num_rounds = size
     if num_selected > num_clients:
         raise UserError(f"num_selected: {num_selected} exceeds the {num_clients} clients; choose at most {num_clients}")
     _check_integer("seed", seed, 0)
@@ -136,7 +170,12 @@ def make_terms(
         if value is not None:
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
-    return Terms(made, size, counts, all_clients, train_sizes, total_sizes, int(seed), model, has_clock)
+    if privacy is not None:
+        check_real_clients(made)
+        check_privacy(made, parsing.one_of("privacy_unit", privacy_unit, ("example", "client")))
+    noise = planned(privacy, privacy_unit, made, num_rounds, counts)
+    own = (int(seed), model, has_clock, (privacy, privacy_unit), noise)
+    return Terms(made, size, counts, all_clients, train_sizes, total_sizes, *own)
 
 
 def _model(params: Any, output_layer: Any) -> ModelShapes:

@@ -1,10 +1,10 @@
 """Shared types of the simulation: the static plan, the scan carry, the context and the results of a round."""
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
@@ -12,13 +12,12 @@ from fedjax_sel import devices
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
-from fedjax_sel.numerics.privacy import standard_deviation
 from fedjax_sel.simulation import ledger
 from fedjax_sel.simulation.faults import Faults, UncheckedIds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill, Events
 from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
-from fedjax_sel.strategies.privacy import Noise, TrainingNoise, answer_length, perturbed, sensitivities
+from fedjax_sel.strategies.privacy import Noise, TrainingNoise
 from fedjax_sel.timing import Clock, Timing
 from fedjax_sel.training import client
 from fedjax_sel.training.client import OptimizerState, Trainer
@@ -132,14 +131,9 @@ def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
     env = Env(*counts, sizes, importance, federation.sizes, shapes, output_layer(model), plan.clock is not None)
     if plan.noise is None:
         return env
-    noise, deviations = plan.noise, {}
-    for request in perturbed(plan.strategy).values():
-        length = answer_length(request, ledger.fact_counts(model, num_classes))
-        examples = ledger.answer_examples(request, federation, plan.loss_on)
-        changes = sensitivities(noise.settings, noise.unit, request, examples, length)
-        deviation = standard_deviation(noise.law, noise.multiplier, *changes)
-        deviations[request.kind] = jnp.broadcast_to(jnp.float32(deviation), sizes.shape)
-    return dataclasses.replace(env, noise=deviations)
+    counts = ledger.fact_counts(model, num_classes)
+    examples_of = partial(ledger.answer_examples, federation=federation, loss_on=plan.loss_on)
+    return dataclasses.replace(env, noise=plan.noise.deviations(plan.strategy, counts, examples_of))
 
 
 def output_layer(model: Model) -> OutputLayer | None:

@@ -7,7 +7,7 @@ epsilon depends on the number of its answers alone.
 
 import importlib.util
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -96,16 +96,50 @@ class Noise(NamedTuple):
 
     def private(self, key: jax.Array, request: Request, answer: jax.Array, examples: jax.Array) -> jax.Array:
         """Return one client's answer on `examples` examples, within its bound and with noise."""
-        kind, limit = request.kind, bound(self.settings, request.kind)
-        if kind in ("loss", "training_loss", "losses_before", "losses_after", "update_norm"):
-            answer = privacy.bounded(answer, limit)
-        elif kind == "label_histogram":
-            answer = answer if self.unit == "example" else privacy.clipped(answer, limit, order=1)
-        elif kind != "loss_change":  # a difference of bounded losses
-            answer = privacy.clipped(answer, limit)
-        l1, l2 = sensitivities(self.settings, self.unit, request, examples, answer.size)
-        scale = self.multiplier * (l1 if self.law == "laplace" else l2)
-        return answer + privacy.draw(key, self.law, scale, answer.shape)
+        answer = within_bound(request.kind, self.unit, bound(self.settings, request.kind), answer)
+        return answer + privacy.draw(key, self.law, self.scale(request, examples, answer.size), answer.shape)
+
+    def scale(self, request: Request, examples: Any, length: int) -> Any:
+        """Return the parameter of the law for a client's answer, from its number of examples and of numbers."""
+        l1, l2 = sensitivities(self.settings, self.unit, request, examples, length)
+        return self.multiplier * (l1 if self.law == "laplace" else l2)
+
+    def deviations(
+        self, strategy: Strategy, counts: Counts, examples_of: Callable[[Request], jax.Array]
+    ) -> dict[str, jax.Array]:
+        """Return the noise's standard deviation in each number of a fact, float32, in the shape of `examples_of`."""
+        found = {}
+        for request in perturbed(strategy).values():
+            examples = examples_of(request)
+            changes = sensitivities(self.settings, self.unit, request, examples, answer_length(request, counts))
+            deviation = privacy.standard_deviation(self.law, self.multiplier, *changes)
+            found[request.kind] = jnp.broadcast_to(jnp.float32(deviation), examples.shape)
+        return found
+
+
+class ClientNoise(NamedTuple):
+    """What a real client must do to one answer before it sends it.
+
+    Attributes:
+        unit: what may differ between neighboring inputs.
+        bound: bound of the fact, as in `docs/privacy.md`.
+        law: law of the noise.
+        scale: parameter of the Laplace law, or standard deviation of the Gaussian.
+    """
+
+    unit: Unit
+    bound: float
+    law: privacy.Law
+    scale: float
+
+
+def within_bound(kind: str, unit: Unit, limit: float, answer: Any) -> Any:
+    """Return an answer within the bound of its kind."""
+    if kind in ("loss", "training_loss", "losses_before", "losses_after", "update_norm"):
+        return privacy.bounded(answer, limit)
+    if kind == "label_histogram":
+        return answer if unit == "example" else privacy.clipped(answer, limit, order=1)
+    return answer if kind == "loss_change" else privacy.clipped(answer, limit)  # a difference of bounded losses
 
 
 def bound(settings: Privacy, kind: str) -> float:
@@ -236,3 +270,14 @@ def answer_length(request: Request, counts: Counts) -> int:
     if request.kind in KINDS:
         return math.prod(facts.shape(request, counts))
     return counts.num_params if request.kind == "updates" else 1
+
+
+def check_real_clients(strategy: Strategy) -> None:
+    """Reject facts that real clients do not perturb."""
+    for request in perturbed(strategy).values():
+        if request.kind not in KINDS or request.kind == "loss_change":
+            source = "the reports of training" if request.kind not in KINDS else "models of several clients"
+            raise UserError(
+                f"privacy: strategy {strategy.name!r} reads {request.kind!r}, which a server learns from {source}, "
+                "without noise; choose another strategy"
+            )

@@ -469,3 +469,34 @@ def test_clients_that_do_not_come():
         made("random").start(FakeGrid([Line(number) for number in range(N)]), first(), num_rounds=T + 1)
     with pytest.raises(UserError, match="9 clients introduced themselves, not 8"):
         run("random", FakeGrid([Line(number) for number in range(9)]))
+
+
+class Private(Line):
+    """A client that perturbs its answers, unless it is the `careless` one."""
+
+    careless = None
+
+    def answer(self, question):
+        value = super().answer(question)
+        assert question.noise is not None
+        return value if self.name == self.careless else rounds.perturb(question.kind, value, question.noise)
+
+    def train(self, order):
+        report = super().train(order)
+        return report._replace(facts={k: rounds.perturb(k, v, order.noise[k]) for k, v in report.facts.items()})
+
+
+@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", "fed_cbs", "afl", "divfl"])
+def test_clients_perturb_their_answers(algo):
+    pytest.importorskip("dp_accounting")
+    strategy, _, _ = run(algo, FakeGrid([Private(number) for number in range(N)]), privacy="epsilon=5,delta=1e-5")
+    spent = strategy.selector.epsilons()
+    assert 0 < max(spent.values()) <= 5.0001 and len(spent) == N
+
+
+def test_a_client_that_does_not_perturb_ends_the_run():
+    pytest.importorskip("dp_accounting")
+    clients = [Private(number) for number in range(N)]
+    clients[2].careless = "2"
+    with pytest.raises(UserError, match="tell 'gradient': client '2' did not perturb its answer"):
+        run("divfl", FakeGrid(clients), privacy="epsilon=5,delta=1e-5")

@@ -72,7 +72,7 @@ elif place == "after the save":
         die_here()
     checkpoint.save = save
 elif place == "before the cohorts":
-    before(writer.folder, "write_cohorts")
+    before(writer.folder, "write_array")
 elif place == "before the result":
     before(writer.Writer, "_seal")
 

@@ -351,7 +351,7 @@ def test_every_strategy_goes_on_to_the_same_bits(algo, tmp_path):
             if int(place.name[-8:]) > rounds:
                 shutil.rmtree(place)
         cohorts = np.load(out / "cohorts.npy")[:, :rounds]
-        folder.write_cohorts(out, cohorts)
+        folder.write_array(out / "cohorts.npy", cohorts)
         assert_equal(fedjax_sel.run(config.replace(out=str(out))), expected)
 
 
@@ -377,7 +377,7 @@ def test_on_a_gpu_a_deterministic_run_goes_on_to_the_same_bits(tmp_path):
     out = shutil.copytree(tmp_path / "whole", tmp_path / "again")
     for place in checkpoint.list_all(out / "checkpoints")[:2]:
         shutil.rmtree(place)
-    folder.write_cohorts(out, np.load(out / "cohorts.npy")[:, :2])
+    folder.write_array(out / "cohorts.npy", np.load(out / "cohorts.npy")[:, :2])
     subprocess.run([*start, str(out)], check=True)
     assert_equal(reading.load(out), reading.load(tmp_path / "whole"))
 
@@ -417,7 +417,7 @@ def test_a_state_of_random_keys_and_empty_arrays_goes_on(tmp_path, monkeypatch):
     expected = fedjax_sel.run(config)
     for place in checkpoint.list_all(out / "checkpoints")[:2]:
         shutil.rmtree(place)
-    folder.write_cohorts(out, expected.cohorts[:, :4])
+    folder.write_array(out / "cohorts.npy", expected.cohorts[:, :4])
     assert_equal(fedjax_sel.run(config.replace(resume="must")), expected)
 
 
@@ -427,5 +427,5 @@ def test_seeds_that_take_turns_go_on_too(tmp_path):
     expected = fedjax_sel.run(config.replace(out=str(tmp_path / "run")))
     for place in checkpoint.list_all(tmp_path / "run" / "checkpoints")[:2]:
         shutil.rmtree(place)
-    folder.write_cohorts(tmp_path / "run", expected.cohorts[:, :4])
+    folder.write_array(tmp_path / "run" / "cohorts.npy", expected.cohorts[:, :4])
     assert_equal(fedjax_sel.run(config.replace(out=str(tmp_path / "run"))), expected)

@@ -13,11 +13,12 @@ from flwr.serverapp import Grid
 
 from fedjax_sel.adapters.rounds import Arrays, Client, Order, Question, TrainingReport
 from fedjax_sel.errors import UserError
+from fedjax_sel.selector import ClientNoise, Perturbed
 from fedjax_sel.strategies.facts import KINDS
 
 # pyright: reportMissingImports=false
 
-OURS = "fedjax_sel"
+OURS, NOISE = "fedjax_sel", "fedjax_sel.noise"
 INTRODUCE = "query.introduce"
 
 
@@ -32,14 +33,27 @@ def arrays(record: ArrayRecord) -> Arrays:
 
 
 def question(
-    kind: str, options: Mapping[str, Any], round: int, model: ArrayRecord | None, config: Mapping[str, ConfigRecord]
-) -> tuple[str, RecordDict]:
-    """Return the type and the content of a query; `config` is the server's training configuration."""
-    own = ConfigRecord({"round": round, **{f"option.{k}": v for k, v in options.items()}})
+    options: Mapping[str, Any],
+    round: int,
+    model: ArrayRecord | None,
+    config: Mapping[str, ConfigRecord],
+    noise: ClientNoise | None,
+) -> RecordDict:
+    """Return the content of a query; `config` is the server's training configuration."""
+    own = ConfigRecord({"round": round, **{f"option.{k}": v for k, v in options.items()}, **_flat("noise", noise)})
     content = RecordDict({**config, OURS: own})
     if model is not None:
         content["arrays"] = model
-    return f"query.{kind}", content
+    return content
+
+
+def _flat(prefix: str, noise: ClientNoise | None) -> dict[str, Any]:
+    return {} if noise is None else {f"{prefix}.{name}": value for name, value in noise._asdict().items()}
+
+
+def _noise(own: Mapping[str, Any], prefix: str) -> ClientNoise | None:
+    found = _options(own, prefix)
+    return ClientNoise(**found) if found else None
 
 
 def question_of(message: Message) -> Question:
@@ -48,7 +62,8 @@ def question_of(message: Message) -> Question:
     models = [one for name, one in message.content.array_records.items() if name != OURS]
     kind = message.metadata.message_type.partition(".")[2]
     model = arrays(models[0]) if models else None
-    return Question(kind, _options(own, "option"), model, int(own["round"]), _config(message))  # pyright: ignore
+    noise = _noise(own, "noise")
+    return Question(kind, _options(own, "option"), model, int(own["round"]), _config(message), noise)  # pyright: ignore
 
 
 def order(
@@ -57,6 +72,7 @@ def order(
     wanted: Mapping[str, Mapping[str, Any]],
     losses: tuple[str, ...],
     probe: int | None = None,
+    noise: Mapping[str, ClientNoise] = {},
 ) -> RecordDict:
     """Return the content of an order: the message of Flower's strategy and the record of this package."""
     own: dict[str, Any] = {"round": round, "probe": -1 if probe is None else probe}
@@ -65,7 +81,7 @@ def order(
     if losses:
         own["losses"] = list(losses)
     for kind, options in wanted.items():
-        own |= {f"{kind}.{name}": value for name, value in options.items()}
+        own |= {f"{kind}.{name}": value for name, value in options.items()} | _flat(f"noise.{kind}", noise.get(kind))
     return RecordDict({**content, OURS: ConfigRecord(own)})
 
 
@@ -84,6 +100,7 @@ def order_of(message: Message) -> Order:
         config=_config(message),
         wanted={kind: _options(own, kind) for kind in wanted},
         losses=tuple(losses),
+        noise={kind: found for kind in wanted if (found := _noise(own, f"noise.{kind}"))},
     )
 
 
@@ -92,19 +109,27 @@ def seconds(sent: float, reply: Message) -> float:
     return max(0.0, reply.metadata.created_at - sent)  # clocks can differ
 
 
-def answer_of(message: Message, name: str) -> np.ndarray | None:
-    """Return one value of a client's answer; None if it is missing."""
-    own = message.content.array_records.get(OURS, {})
-    return own[name].numpy() if name in own else None
+def facts_record(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the records of a client's answers: their values, and the noise that they carry."""
+    plain = {kind: one.value if isinstance(one, Perturbed) else one for kind, one in facts.items()}
+    noises = [_flat(kind, one.noise) for kind, one in facts.items() if isinstance(one, Perturbed)]
+    own = {key: value for flat in noises for key, value in flat.items()}
+    return {OURS: record(plain), **({NOISE: ConfigRecord(own)} if own else {})}
+
+
+def facts_of(message: Message) -> dict[str, Any]:
+    """Return a client's answers by kind; `Perturbed` with the noise that an answer carries."""
+    own = message.content.config_records.get(NOISE, {})
+    found = arrays(message.content.array_records.get(OURS, ArrayRecord()))
+    return {kind: Perturbed(value, noise) if (noise := _noise(own, kind)) else value for kind, value in found.items()}
 
 
 def report(message: Message, trained: TrainingReport) -> Message:
     """Return a client's report in the format of Flower's strategies, with the requested facts and losses."""
     metrics = MetricRecord({"num-examples": trained.num_examples, **trained.metrics})
-    content = RecordDict({"arrays": record(trained.weights), "metrics": metrics})
-    if trained.facts or trained.losses:
-        content[OURS] = record({**trained.facts, **trained.losses})
-    return Message(content, reply_to=message)
+    answers = {**trained.facts, **trained.losses}
+    own = facts_record(answers) if answers else {}
+    return Message(RecordDict({"arrays": record(trained.weights), "metrics": metrics, **own}), reply_to=message)
 
 
 def _config(message: Message) -> dict[str, Any]:
@@ -214,8 +239,8 @@ def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientA
         return Message(RecordDict({OURS: ConfigRecord({"name": str(client.name), **sizes})}), reply_to=message)
 
     def answer(kind: str, message: Message, context: Context) -> Message:
-        own = record({kind: make_client(context).answer(question_of(message))})
-        return Message(RecordDict({OURS: own}), reply_to=message)
+        own = facts_record({kind: make_client(context).answer(question_of(message))})
+        return Message(RecordDict(own), reply_to=message)
 
     for kind, about in KINDS.items():
         if about.has_table and kind != "loss_change":  # `probes` derives a loss_change from several loss queries

@@ -24,9 +24,10 @@ from fedjax_sel.adapters.rounds import Arrays, ReceivedReport
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import UserError
-from fedjax_sel.selector import Ask, Selector
+from fedjax_sel.selector import Ask, ClientNoise, Selector
 from fedjax_sel.selector.terms import Size, make_terms
 from fedjax_sel.strategies.facts import KINDS, SERVER
+from fedjax_sel.strategies.privacy import Unit
 
 # A federation's folder has its clients, its Selector, and the model at the start of the round. The Selector's file
 # determines the round. It is written last, when the model of that round is already on disk.
@@ -101,10 +102,12 @@ class Exchange(NamedTuple):
     round: int  # from 0
     seconds: float  # timeout
 
-    def send(self, content: RecordDict, message_type: str, names: Iterable[Any]) -> dict[str, Message]:
-        """Send one content to several clients; return the timely replies without errors, by name."""
-        nodes = [self.there[name] for name in names if name in self.there]
-        sent = [Message(content, node, message_type, ttl=self.seconds) for node in nodes]
+    def send(
+        self, content_of: Callable[[Any], RecordDict], message_type: str, names: Iterable[Any]
+    ) -> dict[str, Message]:
+        """Send contents, by name, to several clients; return the timely replies without errors, by name."""
+        there = [name for name in names if name in self.there]
+        sent = [Message(content_of(name), self.there[name], message_type, ttl=self.seconds) for name in there]
         replies: dict[str, Message] = {}
         for reply in self.grid.send_and_receive(sent, timeout=self.seconds) if sent else ():
             name = self.nodes.name(reply)
@@ -121,14 +124,16 @@ class Exchange(NamedTuple):
         model: ArrayRecord | None,
         names: tuple[str, ...],
         config: Mapping[str, ConfigRecord] = MappingProxyType({}),
+        noise: Mapping[Any, ClientNoise] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """Return clients' answers about a fact of a model, by name; `config` is for facts that require training."""
-        message_type, content = messages.question(kind, options, self.round, model, config)
         sent = time.time()
-        replies = self.send(content, message_type, names)
+        replies = self.send(
+            lambda name: messages.question(options, self.round, model, config, noise.get(name)), f"query.{kind}", names
+        )
         if kind == "seconds":
             return {name: messages.seconds(sent, reply) for name, reply in replies.items()}
-        answers = {name: messages.answer_of(reply, kind) for name, reply in replies.items()}
+        answers = {name: messages.facts_of(reply).get(kind) for name, reply in replies.items()}
         return {name: answer for name, answer in answers.items() if answer is not None}
 
 
@@ -153,7 +158,7 @@ def read(
     if {key: array.shape for key, array in own.items()} != {key: array.shape for key, array in weights.items()}:
         _log.warning("client %r returned a model with other arrays than it received; ignored", name)
         return None
-    answers = messages.arrays(reply.content.array_records.get(messages.OURS, ArrayRecord()))
+    answers = messages.facts_of(reply)
     if invalid := [key for key in losses if key not in answers or answers[key].size != 1]:
         _log.warning("client %r did not return a single number as %s; ignored", name, " and ".join(invalid))
         return None
@@ -180,7 +185,8 @@ def share(reply: Message, inner: Any) -> float:
 
 def for_inner(reply: Message, inner: Any, weight: float | None) -> Message:
     """Return a report in the format of Flower's strategy `inner`, with the selection's aggregation weight, if any."""
-    content = RecordDict({name: one for name, one in reply.content.items() if name != messages.OURS})
+    own = (messages.OURS, messages.NOISE)
+    content = RecordDict({name: one for name, one in reply.content.items() if name not in own})
     if weight is not None:
         key = getattr(inner, "weighted_by_key", None)
         if key is None:
@@ -222,6 +228,8 @@ class SelectorStrategy(Strategy):
         wait_seconds: float = 600.0,
         folder: str | Path | None = None,
         has_clock: bool = False,
+        privacy: str | None = None,
+        privacy_unit: Unit = "example",
     ):
         """Create a strategy. No message is sent before `start`.
 
@@ -245,6 +253,8 @@ class SelectorStrategy(Strategy):
             wait_seconds: maximum time to wait for enough clients, in seconds.
             folder: folder for the federation's state, from which a restarted server resumes; None: not saved.
             has_clock: whether the strategy receives measured durations; required if it requests the fact `seconds`.
+            privacy: budget and bounds, as for `--privacy`; clients perturb their answers themselves.
+            privacy_unit: what the guarantee hides: one "example" of a client, or all of them ("client").
 
         Raises:
             UserError: an argument is invalid, or an argument that the strategy needs is missing.
@@ -255,7 +265,8 @@ class SelectorStrategy(Strategy):
         self._strategy = strategy
         self._name = strategy if isinstance(strategy, str) else strategy.name
         self._size = (num_clients, num_selected, num_rounds)
-        self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed, "has_clock": has_clock}
+        own: dict[str, Any] = {"has_clock": has_clock, "privacy": privacy, "privacy_unit": privacy_unit}
+        self._given = {"profile_size": profile_size, "num_classes": num_classes, "seed": seed, **own}
         self._output_layer = output_layer
         self._trained, self._evaluate = trained, server_evaluation
         self._answer_seconds, self._wait_seconds = answer_seconds, wait_seconds
@@ -267,9 +278,7 @@ class SelectorStrategy(Strategy):
         # A trial configuration reports missing arguments before any node is queried.
         lengths = {"profile_size": profile_size, "num_classes": num_classes, "num_params": 1}
         size, sizes = Size(*self._size), [1] * num_clients
-        made = make_terms(
-            strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None, has_clock=has_clock
-        )
+        made = make_terms(strategy, size, sizes=sizes, all_sizes=None, lengths=lengths, seed=seed, clients=None, **own)
         if any(request.who == SERVER for request in made.strategy.requests) and server_evaluation is None:
             raise UserError(
                 f"server_evaluation: strategy {self._name!r} reads the server's evaluation; pass a function of a model"
@@ -347,10 +356,16 @@ class SelectorStrategy(Strategy):
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
         self._on_average |= bool(self._shares) and abs(sum(self._shares.values()) - 1) > 1e-5  # plug-ins
         self._check_inner()
-        cohort_facts = {ask.kind: ask.options for ask in selector.asks()}
-        content = messages.order(inner_content(), selector.round, cohort_facts, self._losses())
+        asks, content = selector.asks(), inner_content()
+
+        def order(name: str) -> RecordDict:
+            own = [ask for ask in asks if name in ask.clients]
+            noise = {ask.kind: ask.noise[name] for ask in own if ask.noise}
+            facts = {ask.kind: ask.options for ask in own}
+            return messages.order(content, selector.round, facts, self._losses(), noise=noise)
+
         self._sent = time.time()
-        return [Message(content, online[name], "train") for name in cohort]
+        return [Message(order(name), online[name], "train") for name in cohort]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -463,7 +478,7 @@ class SelectorStrategy(Strategy):
         if due.kind == "loss_change":
             return self._loss_changes(clients, arrays, inner_content, due, names)
         config = inner_content().config_records if KINDS[due.kind].trains else {}
-        return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config)
+        return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config, due.noise)
 
     def _loss_changes(
         self,
@@ -487,7 +502,7 @@ class SelectorStrategy(Strategy):
         changes: dict[str, list[float]] = {name: [] for name in before}
         for number, cohort in enumerate(self.selector.probe_cohorts()):
             order = messages.order(inner_content(), self.selector.round, {}, (), number)
-            replies = clients.send(order, "train", cohort)
+            replies = clients.send(lambda _, order=order: order, "train", cohort)
             valid = [one for name, one in replies.items() if read(name, one, self._weights, (), ())]
             model = mean(self._weights, [(received_model(one), share(one, self.inner)) for one in valid])
             after = before if due.options.get("restored") else losses(messages.record(model), tuple(changes))

@@ -19,7 +19,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import availability
 from fedjax_sel.experiment.availability import Mode
 from fedjax_sel.experiment.values import Experiment
-from fedjax_sel.strategies import checks, privacy
+from fedjax_sel.strategies import checks, facts, privacy
 from fedjax_sel.strategies.checks import BrokenContractError
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.tasks import Task
@@ -266,6 +266,10 @@ def _check_private_training(strategy: Strategy, has_weights: bool, optimizer: Fe
         raise UserError(
             f"--private-training: {strategy.name} chooses the size of its cohort or the weights of the updates, but "
             "the noise is for K updates of weight 1/K; choose another --algo"
+        )
+    if any(facts.num_probes(request) for request in strategy.requests):
+        raise UserError(
+            f"--private-training: {strategy.name} trains probe cohorts, whose models get no noise; choose another"
         )
     if not _reports_updates(optimizer):
         raise UserError(

@@ -255,14 +255,13 @@ def planned_training(text: str | None, num_rounds: int, num_reports: int) -> Tra
 
 def epsilons(noise: Noise | None, training: TrainingNoise | None) -> tuple[float, ...]:
     """Return the epsilon of all answers and trainings of a client, in the order of `numerics.privacy.epsilons`."""
-    if training is None:
-        return (
-            () if noise is None else privacy.epsilons(noise.law, noise.multiplier, noise.settings.delta, noise.answers)
-        )
-    of_training = training.trainings, training.multiplier
-    if noise is None:
-        return privacy.epsilons("gaussian", training.multiplier, training.delta, 0, *of_training)
-    return privacy.epsilons(noise.law, noise.multiplier, training.delta, noise.answers, *of_training)
+    if noise is not None:
+        answers = (noise.law, noise.multiplier, noise.settings.delta, noise.answers)
+    elif training is not None:
+        answers = ("gaussian", training.multiplier, training.delta, 0)
+    else:
+        return ()
+    return privacy.epsilons(*answers, *(() if training is None else (training.trainings, training.multiplier)))
 
 
 def answer_length(request: Request, counts: Counts) -> int:

@@ -51,6 +51,14 @@ def test_laplace_calibration(epsilon, delta, answers):
     assert spent[-1] == pytest.approx(epsilon, rel=1e-3) and (np.diff(spent) > 0).all()
 
 
+def test_many_answers_and_trainings_are_interpolated():
+    spent = np.reshape(privacy.epsilons("gaussian", 30.0, 1e-5, 60, 70, 20.0), (61, 71))
+    for answers, trainings in ((60, 70), (1, 0), (0, 1), (13, 50), (59, 3)):
+        together = 1 / math.sqrt(answers / 30**2 + trainings / 20**2)
+        assert gaussian_delta(together, spent[answers, trainings]) == pytest.approx(1e-5, rel=1e-3)
+    assert (np.diff(spent, axis=0) > 0).all() and (np.diff(spent, axis=1) > 0).all()
+
+
 def test_pure_differential_privacy_has_laplace_noise_alone():
     assert privacy.multiplier("laplace", 0.5, 0.0, 4) == 8.0
     assert privacy.epsilons("laplace", 8.0, 0.0, 4) == pytest.approx((0, 0.125, 0.25, 0.375, 0.5))

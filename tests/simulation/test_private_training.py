@@ -145,7 +145,7 @@ def test_a_client_trains_in_at_most_r_rounds():
 LATE = {"timing": "tiers", "timing_args": {"jitter": 0.2}, "deadline": "q0.8", "report_failure_rate": 0.2}
 OTHERS = [
     {"algo": "pow_d", "optimizer": "fedyogi", "available": 0.8},
-    {"algo": "fedcor", "algo_args": {"warmup": 2, "interval": 2}, "optimizer": "fedprox", **LATE, "over_select": 1.3},
+    {"algo": "oort", "optimizer": "fedprox", **LATE, "over_select": 1.3},
     {"algo": "gpfl", "privacy": "epsilon=1,delta=1e-5", "privacy_unit": "client", **LATE},
     {"algo": "fl_dp3s", "concurrency": 6, "private_training": "epsilon=8,rounds=3", **LATE},
 ]
@@ -218,6 +218,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         ({"privacy": "epsilon=1,delta=1e-6"}, "delta differs from that of --privacy"),
         ({"optimizer": "scaffold"}, "scaffold send more than their updates"),
         ({"optimizer": "fednova"}, "fednova send more than their updates"),
+        ({"algo": "fedcor"}, "fedcor trains probe cohorts, whose models get no noise"),
         ({"algo": "full"}, "full chooses the size of its cohort"),
         ({"algo": "ocs"}, "ocs chooses the size of its cohort"),
         ({"algo": "kvib"}, "kvib chooses the size of its cohort"),

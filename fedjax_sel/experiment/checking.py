@@ -269,7 +269,7 @@ def _check_private_training(strategy: Strategy, has_weights: bool, optimizer: Fe
         )
     if any(facts.num_probes(request) for request in strategy.requests):
         raise UserError(
-            f"--private-training: {strategy.name} trains probe cohorts, whose models get no noise; choose another"
+            f"--private-training: {strategy.name} trains probe cohorts without noise; choose another --algo"
         )
     if not _reports_updates(optimizer):
         raise UserError(

@@ -218,7 +218,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         ({"privacy": "epsilon=1,delta=1e-6"}, "delta differs from that of --privacy"),
         ({"optimizer": "scaffold"}, "scaffold send more than their updates"),
         ({"optimizer": "fednova"}, "fednova send more than their updates"),
-        ({"algo": "fedcor"}, "fedcor trains probe cohorts, whose models get no noise"),
+        ({"algo": "fedcor"}, "fedcor trains probe cohorts without noise"),
         ({"algo": "full"}, "full chooses the size of its cohort"),
         ({"algo": "ocs"}, "ocs chooses the size of its cohort"),
         ({"algo": "kvib"}, "kvib chooses the size of its cohort"),

@@ -820,6 +820,8 @@ def _check_private_training(config: Config) -> None:
             f"--private-training: {n} clients of at most rounds={settings.rounds} trainings each are too few for "
             f"{rounds} rounds of {k} clients; give rounds={-(-k * rounds // n)} or more"
         )
+    if config.uses_late_reports:
+        raise UserError("--private-training: the noise is for K reports of a round; give --late-reports drop")
     if config.selection.privacy is not None and parsing.privacy(config.selection.privacy).delta != settings.delta:
         raise UserError("--private-training: delta differs from that of --privacy; give both the same delta")
 

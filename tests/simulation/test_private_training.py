@@ -216,6 +216,7 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         ({"private_training": "epsilon=8,rounds=1"}, "give rounds=2 or more"),
         ({"aggregation": "samples"}, "give --aggregation uniform instead of samples"),
         ({"privacy": "epsilon=1,delta=1e-6"}, "delta differs from that of --privacy"),
+        ({**LATE, "late_reports": "use"}, "give --late-reports drop"),
         ({"optimizer": "scaffold"}, "scaffold send more than their updates"),
         ({"optimizer": "fednova"}, "fednova send more than their updates"),
         ({"algo": "fedcor"}, "fedcor trains probe cohorts without noise"),

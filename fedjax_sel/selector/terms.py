@@ -16,19 +16,9 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.selector.answers import Clients, Name, as_array
 from fedjax_sel.simulation import ledger
 from fedjax_sel.strategies import checks
+from fedjax_sel.strategies import privacy as protection
 from fedjax_sel.strategies.contract import OutputLayer, Strategy
 from fedjax_sel.strategies.facts import KINDS, Counts, Request
-from fedjax_sel.strategies.privacy import (
-    NO_NOISE,
-    ClientNoise,
-    Noise,
-    Unit,
-    answer_length,
-    bound,
-    check_real_clients,
-    planned,
-)  # fmt: skip
-from fedjax_sel.strategies.privacy import check as check_privacy
 
 
 class Size(NamedTuple):
@@ -76,7 +66,7 @@ class Terms(NamedTuple):
     model: ModelShapes
     has_clock: bool
     privacy: tuple[str | None, str]  # the arguments `privacy` and `privacy_unit`
-    noise: Noise | None  # None without `privacy`, or if no answer needs noise
+    noise: protection.Noise | None  # None without `privacy`, or if no answer needs noise
 
     def examples(self, request: Request) -> Any:
         """Return the number of examples that an answer of each client depends on, int [N]."""
@@ -84,14 +74,14 @@ class Terms(NamedTuple):
         counts: Any = SimpleNamespace(sizes=self.all_sizes, train_sizes=self.sizes, holdout_sizes=held)
         return ledger.answer_examples(request, counts, "train")
 
-    def client_noise(self, request: Request, places: np.ndarray) -> dict[Name, ClientNoise]:
+    def client_noise(self, request: Request, places: np.ndarray) -> dict[Name, protection.ClientNoise]:
         """Return the noise of some clients' answers by name; empty if they need none."""
-        if self.noise is None or request.kind in NO_NOISE:
+        if self.noise is None or request.kind in protection.NO_NOISE:
             return {}
-        noise, limit = self.noise, bound(self.noise.settings, request.kind)
-        scale = noise.scale(request, self.examples(request), answer_length(request, self.counts))
+        noise, limit = self.noise, protection.bound(self.noise.settings, request.kind)
+        scale = noise.scale(request, self.examples(request), protection.answer_length(request, self.counts))
         scales = np.broadcast_to(np.asarray(scale, np.float64), self.sizes.shape)[places].tolist()
-        noises = [ClientNoise(noise.unit, limit, noise.law, each) for each in scales]
+        noises = [protection.ClientNoise(noise.unit, limit, noise.law, each) for each in scales]
         return dict(zip(self.clients.named(places), noises))
 
     @property
@@ -132,7 +122,7 @@ def make_terms(
     output_layer: tuple[Any, Any] | None = None,
     has_clock: bool = False,
     privacy: str | None = None,
-    privacy_unit: Unit = "example",
+    privacy_unit: protection.Unit = "example",
 ) -> Terms:
     """Validate the arguments of `Selector`, with `num_params`, `num_classes` and `profile_size` in `lengths`."""
     jax_settings.check(of_runs=False)
@@ -171,9 +161,9 @@ def make_terms(
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
     if privacy is not None:
-        check_real_clients(made)
-        check_privacy(made, parsing.one_of("privacy_unit", privacy_unit, ("example", "client")))
-    noise = planned(privacy, privacy_unit, made, num_rounds, counts)
+        protection.check_real_clients(made)
+        protection.check(made, parsing.one_of("privacy_unit", privacy_unit, ("example", "client")))
+    noise = protection.planned(privacy, privacy_unit, made, num_rounds, counts)
     own = (int(seed), model, has_clock, (privacy, privacy_unit), noise)
     return Terms(made, size, counts, all_clients, train_sizes, total_sizes, *own)
 

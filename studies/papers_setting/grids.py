@@ -2,6 +2,8 @@
 
 from functools import partial
 
+from fedjax_sel import Config
+from studies.boards import measures, series
 from studies.boards.grid import Grid
 from studies.papers_setting import clock, information, settings, tuning
 from studies.papers_setting.settings import SETTINGS, Setting
@@ -55,6 +57,29 @@ def _without_dropout(setting: Setting) -> tuple[Grid, ...]:
     )
 
 
+RATES = (0.005, 0.01, 0.02, 0.05, 0.1)
+"""Learning rates of the reference: random selection without dropout, tuned on other seeds and on training examples."""
+REFERENCE, TUNING = "reference-", "-rates"
+
+
+def _reference(setting: Setting) -> tuple[Grid, Grid]:
+    bare = settings.configuration(setting, settings.Contender(settings.BASELINE)).replace(model_dropout=0.0)
+    tuned = bare.replace(seeds=(100, 101, 102), tuning_share=0.1)
+    rates = {f"rate={rate:g}": tuned.replace(learning_rate=rate) for rate in RATES}
+    name, title = REFERENCE + setting.name, f"{setting.title}: random selection, no dropout"
+
+    def best(held: series.Setting) -> dict[str, Config]:
+        found = {row: float(measures.last_rounds(one).mean()) for row, one in held.rows.items()}
+        rate = rates[max(found, key=lambda row: found[row])].training.learning_rate
+        return {settings.BASELINE: bare.replace(learning_rate=rate)}
+
+    return (
+        Grid(name + TUNING, "reference", f"{title}, learning rates", rates, setting.num_classes, own_seeds=True),
+        Grid(name, "reference", f"{title}, tuned", {settings.BASELINE: bare}, setting.num_classes, after=name + TUNING,
+             choose=best),
+    )  # fmt: skip
+
+
 def _clock(setting: Setting) -> tuple[Grid, ...]:
     return tuple(
         Grid(name, "clock", title, rows, setting.num_classes) for name, (title, rows) in clock.worlds(setting).items()
@@ -70,7 +95,9 @@ def _fedxplore() -> Grid:
 def _grids() -> dict[str, Grid]:
     found = [_of_setting(setting) for setting in SETTINGS.values()]
     found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
-    found += [grid for name in WITHOUT_DROPOUT for grid in _without_dropout(SETTINGS[name])]
+    found += [
+        grid for name in WITHOUT_DROPOUT for grid in (*_without_dropout(SETTINGS[name]), *_reference(SETTINGS[name]))
+    ]
     found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
     found += [grid for name in clock.SETTINGS for grid in _clock(SETTINGS[name])]
     found.append(_fedxplore())

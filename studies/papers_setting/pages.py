@@ -18,7 +18,7 @@ from studies.papers.entry import Cell
 from studies.papers.page import Row as PaperRow
 from studies.papers.page import as_csv, png_bytes
 from studies.papers_setting import across, clock, pictures, price, settings, standings, tuning_page
-from studies.papers_setting.grids import GRIDS, WITHOUT_DROPOUT
+from studies.papers_setting.grids import GRIDS, REFERENCE, WITHOUT_DROPOUT
 from studies.papers_setting.standings import Standings
 
 NOTES = f"""± is the sample standard deviation over seeds.
@@ -367,19 +367,33 @@ def _without_dropout(found: Mapping[str, series.Setting]) -> str:
         usual = {row: float(last_rounds(one).mean()) for row, one in _under_fedavg(found[name].rows).items()}
         bare = float(last_rounds(found[f"no-dropout-{name}"].rows[settings.BASELINE]).mean())
         best = max((row for row in usual if row != settings.UPPER_REFERENCE), key=usual.__getitem__)
-        columns.append((f"{usual[settings.BASELINE]:.3f}", f"{bare:.3f}", f"{usual[best]:.3f} ({best})"))
-    heads = ("random selection, dropout 0.5", "random selection, no dropout", "best strategy but `full`, dropout 0.5")
+        columns.append(
+            (f"{usual[settings.BASELINE]:.3f}", f"{bare:.3f}", _reference(found, name), f"{usual[best]:.3f} ({best})")
+        )
+    heads = (
+        "random selection, dropout 0.5", "random selection, no dropout", "random selection, no dropout, tuned rate",
+        "best strategy but `full`, dropout 0.5",
+    )  # fmt: skip
     lines = [
         f"| accuracy under FedAvg | {' | '.join(cell(settings.SETTINGS[name].title) for name in names)} |",
         "|---|" + "---|" * len(names),
         *(f"| {head} | {' | '.join(row)} |" for head, row in zip(heads, zip(*columns))),
     ]
-    if any(bare <= best for _, bare, best in columns):  # as text: equal lengths, and the best row's name follows
+    if any(bare <= best for _, bare, _, best in columns):  # as text: equal lengths, and the best row's name follows
         return "\n".join(lines)
     return (
         "Dropout costs more than selection gains. Without it, random selection alone is more accurate than all "
         "strategies with it but `full`.\n\n" + "\n".join(lines)
     )
+
+
+def _reference(found: Mapping[str, series.Setting], name: str) -> str:
+    """Return the accuracy of random selection without dropout with its tuned learning rate; "not run" without it."""
+    held = found.get(REFERENCE + name)
+    if held is None:
+        return "not run"
+    rate = held.about["rows"][settings.BASELINE]["learning_rate"]
+    return f"{float(last_rounds(held.rows[settings.BASELINE]).mean()):.3f} (rate {rate:g})"
 
 
 def _own_settings() -> str:

@@ -88,7 +88,7 @@ OUT_OF_RANGE = {
     "kvib": "theta=0 theta=1.5 bound=0",
     "ocs": "num_candidates=0 rescalings=-1",
     "oort": "exploration=1.5 exploration_decay=-1 exploration_min=2 cut=-0.1 cap=nan explore_pool=0.5 alpha=-1 "
-    "max_participations=-1 preferred_duration_quantile=2 round_threshold=101 pacer_delta=-1 pacer_step=0",
+    "max_participations=-1 round_threshold=101 pacer_delta=-1 pacer_step=0 staleness_discount=-1",
     "osmd": "alpha=0 alpha=1",
     "pow_d": "num_candidates=0 batch_size=0",
     "tifl": "num_tiers=0 interval=0 credits=0",

@@ -42,8 +42,8 @@ Differs from the paper and its code:
 * preset="code" has the numbers of the public code. preset="paper" has the paper's: decay 0.98, cap 0.95, cut 0.95, and
   exclusion of clients selected more than 10 times. At most 30% of all clients, the most selected ones, are excluded,
   as in the code; they are still drawn if too few other clients are available.
-* system="none" uses statistical utility only. system="sizes" assumes that durations are proportional to n_i, and that T
-  is a fixed quantile of them. system="clock" is the full strategy; it needs simulated time (`--timing`).
+* system="none" uses statistical utility only. system="clock" is the full strategy; it needs simulated time
+  (`--timing`).
 * The pacer is the code's. The paper's T starts at Delta and only rises, by Delta, if the utility of the last W rounds
   is below that of the W before. `round_threshold` is FedScale's default; Oort's code has 10, and 30 for speech.
 * Alg. 1 explores by speed, read here as weights 1 / t_i. The code has n_i x factor instead. The pool is the code's.
@@ -96,7 +96,7 @@ _TABLE: dict[str, Numbers] = {
     "code": Numbers(exploration_decay=0.95, cap=0.98, cut=0.7, max_participations=0),
     "paper": Numbers(exploration_decay=0.98, cap=0.95, cut=0.95, max_participations=10),
 }
-_ALPHA, _QUANTILE = 2.0, 0.5  # defaults of the system factor
+_ALPHA = 2.0  # default exponent of the system factor
 _ROUND_THRESHOLD, _PACER_STEP, _PACER_DELTA = 30.0, 20, 5.0  # defaults of the pacer
 Percent = Annotated[float, Within(0, 100)]
 
@@ -131,9 +131,8 @@ def oort(
     cut: Share | None = None,
     explore_pool: AtLeastOne = 5.0,
     max_participations: CountOrZero | None = None,
-    system: Literal["none", "sizes", "clock"] = "none",
+    system: Literal["none", "clock"] = "none",
     alpha: NonNegative = _ALPHA,
-    preferred_duration_quantile: Share = _QUANTILE,
     round_threshold: Percent = _ROUND_THRESHOLD,
     pacer_step: Count = _PACER_STEP,
     pacer_delta: Percent = _PACER_DELTA,
@@ -150,24 +149,21 @@ def oort(
         cut: lowest exploited score as a fraction of the threshold, in [0, 1].
         explore_pool: size of the exploration pool as a multiple of the explored places; at least 1.
         max_participations: number of selections above which a client is excluded; 0: no limit.
-        system: durations: simulated seconds (`clock`), proportional to the examples (`sizes`), or all equal (`none`).
-        alpha: exponent of the system factor, at least 0 (the code's `round_penalty`).
-        preferred_duration_quantile: T as a quantile of the durations, in [0, 1]; with `sizes`.
+        system: durations: simulated seconds (`clock`), or all equal (`none`).
+        alpha: exponent of the system factor, at least 0 (the code's `round_penalty`); with `clock`.
         round_threshold: q of the first round, a percentile of the durations, in [0, 100]; with `clock`.
         pacer_step: W, rounds between the pacer's decisions, at least 1; with `clock`.
         pacer_delta: change of q per decision, percentage points, in [0, 100]; with `clock`.
         staleness_discount: beta, exponent of the discount of stale clients, at least 0; Pisces: 0.5.
     """
-    quantile = preferred_duration_quantile
-    for name, value, usual, needed in (
-        ("alpha", alpha, _ALPHA, ("sizes", "clock")),
-        ("preferred_duration_quantile", quantile, _QUANTILE, ("sizes",)),
-        ("round_threshold", round_threshold, _ROUND_THRESHOLD, ("clock",)),
-        ("pacer_step", pacer_step, _PACER_STEP, ("clock",)),
-        ("pacer_delta", pacer_delta, _PACER_DELTA, ("clock",)),
+    for name, value, usual in (
+        ("alpha", alpha, _ALPHA),
+        ("round_threshold", round_threshold, _ROUND_THRESHOLD),
+        ("pacer_step", pacer_step, _PACER_STEP),
+        ("pacer_delta", pacer_delta, _PACER_DELTA),
     ):
-        if value != usual and system not in needed:
-            raise UserError(f"oort: {name}={value} has no effect with system={system}; set system={needed[0]}")
+        if value != usual and system != "clock":
+            raise UserError(f"oort: {name}={value} has no effect with system={system}; set system=clock")
     given = (exploration_decay, cap, cut, max_participations)
     decay, cap, cut, limit = (value if value is not None else default for value, default in zip(given, _TABLE[preset]))
 
@@ -185,12 +181,10 @@ def oort(
         staleness = jnp.zeros((n, _RECENT), jnp.int32) if staleness_discount else None
         return State(utilities, zeros, zeros, jnp.float32(exploration), jnp.float32(exploration_min), pacer, staleness)
 
-    def slowness(state: State, sizes: jax.Array) -> jax.Array:  # system factor, in (0, 1], float32 [N]
-        if state.pacer is not None:
-            return _factor(_preferred(state.pacer), state.pacer.durations, alpha)
-        n = sizes.shape[0]
-        preferred = sampling.value_at(sizes, min(int(n * quantile + 1e-9), n - 1))
-        return _factor(preferred, sizes, alpha) if system == "sizes" else jnp.ones_like(sizes)
+    def slowness(state: State, sizes: jax.Array) -> jax.Array:  # system factor of Eq. 2, in (0, 1], float32 [N]
+        if state.pacer is None:
+            return jnp.ones_like(sizes)
+        return jnp.minimum(_preferred(state.pacer) / state.pacer.durations, 1.0) ** alpha
 
     def current(state: State) -> jax.Array:  # this round's eps
         return jnp.maximum(state.exploration * decay, state.least)
@@ -272,11 +266,6 @@ def known_or_median(seconds: jax.Array, age: jax.Array) -> jax.Array:
     known = age < NEVER
     median = sampling.value_at(jnp.where(known, seconds, jnp.inf), known.sum() // 2)
     return jnp.maximum(jnp.where(known, seconds, jnp.where(known.any(), median, 1.0)), _SHORTEST)
-
-
-def _factor(preferred: jax.Array, durations: jax.Array, alpha: float) -> jax.Array:
-    """Return the system factor (T / t_i)^alpha of clients slower than T, and 1 of the others, [N] (Eq. 2)."""
-    return jnp.minimum(preferred / durations, 1.0) ** alpha
 
 
 def _preferred(pacer: Pacer) -> jax.Array:

@@ -18,11 +18,12 @@ Every I rounds, from round I: if A_cur is at most its value I rounds earlier, th
 The n tiers with credits are sorted by A_t, the lowest first. Tier number i, from 0, gets P = 2 (n - i) / (n (n + 1)).
 
 Information bought: the duration of all clients before the first round: N local trainings, N models down, N floats up.
-policy="adaptive" also buys the loss of all clients every I rounds, from the first: N models down, N floats up. The
-part of the data on which losses are measured is a setting of the simulator (--loss-on).
+Also the loss of all clients every I rounds, from the first: N models down, N floats up. The part of the data on which
+losses are measured is a setting of the simulator (--loss-on).
 
 Differs from the paper:
 * The catalog of facts has losses but no accuracies, so a tier's loss replaces its accuracy.
+* The paper's static policies, with fixed probabilities, are left out.
 * The paper does not define ChangeProbs. The formula above is that of two public ports, fltk and easyFL, which apply it
   every I rounds without the test. Two other ports apply the test, but use other formulas.
 * The paper splits a histogram of the durations. Here tiers have equal sizes, as in three of four ports.
@@ -44,18 +45,14 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_sel.core.plugins import Count
-from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import known_or_largest
 from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start, every
 
-_ADAPTIVE, _INTERVAL = "adaptive", 10
-_RANDOM = (0.7, 0.1, 0.1, 0.05, 0.05)  # the paper's policy of this name, for five tiers
-
 
 class State(NamedTuple):
-    """Tiers, and what the adaptive policy learns about them."""
+    """Tiers, and what the server learns about them."""
 
     tiers: jax.Array  # tier of each client, int32 [N]
     probabilities: jax.Array  # P, float32 [m]
@@ -64,35 +61,26 @@ class State(NamedTuple):
     current: jax.Array  # tier of the previous round, int32 scalar
 
 
-def tifl(
-    *, policy: str = _ADAPTIVE, num_tiers: Count = 5, interval: Count = _INTERVAL, credits: Count | None = None
-) -> Strategy:
+def tifl(*, num_tiers: Count = 5, interval: Count = 10, credits: Count | None = None) -> Strategy:
     """Make TiFL.
 
     Args:
-        policy: `adaptive`, or fixed probabilities: `uniform`, `fast` (always the fastest tier), `slow` (always the
-            slowest), `random` (0.7:0.1:0.1:0.05:0.05), or one probability per tier, the fastest first, with colons.
         num_tiers: number of tiers m, from 1 to N.
-        interval: rounds I between two measurements of the adaptive policy, at least 1.
-        credits: draws of each tier under the adaptive policy, at least 1. None: rounds over m, rounded up.
+        interval: rounds I between two measurements of the tiers, at least 1.
+        credits: draws of each tier, at least 1. None: rounds over m, rounded up.
     """
-    adaptive = policy == _ADAPTIVE
-    for name, value, usual in (("interval", interval, _INTERVAL), ("credits", credits, None)):
-        if value != usual and not adaptive:
-            raise UserError(f"tifl: {name}={value} has no effect with policy={policy}; set policy={_ADAPTIVE}")
-    start = _probabilities("uniform" if adaptive else policy, num_tiers)
 
     def init(key, now: Now) -> State:
         n = now.env.num_clients
         check_count("tifl: num_tiers", num_tiers, now.env)
         ties = jax.random.permutation(key, n).astype(jnp.int32)
         return State(
-            tiers_of(*now.info.seconds, ties, num_tiers), jnp.float32(start),
+            tiers_of(*now.info.seconds, ties, num_tiers), jnp.full((num_tiers,), jnp.float32(1 / num_tiers)),
             jnp.full((num_tiers,), first_credits(now)), jnp.zeros((num_tiers,), jnp.float32), jnp.int32(0),
         )  # fmt: skip
 
     def first_credits(now: Now) -> int:
-        return math.ceil(now.env.num_rounds / num_tiers) if adaptive and credits is None else credits or 1
+        return credits or math.ceil(now.env.num_rounds / num_tiers)
 
     def observe(state: State, now: Now) -> State:
         value, age = now.info.loss
@@ -126,10 +114,7 @@ def tifl(
             current=tier,
         )
 
-    profile = Request("seconds", ALL, at_start())
-    if not adaptive:
-        return Strategy("tifl", select, (profile,), init)
-    requests = (profile, Request("loss", ALL, every(interval)))
+    requests = (Request("seconds", ALL, at_start()), Request("loss", ALL, every(interval)))
     return Strategy("tifl", select, requests, init, update, observe)
 
 
@@ -156,18 +141,3 @@ def changed_probabilities(losses: jax.Array, credits: jax.Array) -> jax.Array:
     n = has_credits.sum()
     i = jnp.argsort(jnp.argsort(jnp.where(has_credits, -losses, jnp.inf)))
     return jnp.where(has_credits, 2 * (n - i) / (n * (n + 1)), 0.0).astype(jnp.float32)
-
-
-def _probabilities(policy: str, num_tiers: int) -> tuple[float, ...]:
-    others = (0.0,) * (num_tiers - 1)
-    named = {"uniform": (1 / num_tiers,) * num_tiers, "fast": (1.0, *others), "slow": (*others, 1.0), "random": _RANDOM}
-    try:
-        found = named[policy] if policy in named else tuple(float(part) for part in policy.split(":"))
-    except ValueError:
-        found = ()
-    if len(found) != num_tiers or not min(found) >= 0 or not abs(sum(found) - 1) <= 1e-6:
-        raise UserError(
-            f"tifl: policy={policy} is neither adaptive, {', '.join(named)} (five tiers) nor {num_tiers} probabilities "
-            "with sum 1; separate them by colons, such as 0.7:0.1:0.1:0.05:0.05"
-        )
-    return found

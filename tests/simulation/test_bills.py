@@ -99,7 +99,6 @@ BILLS = {
     ("oort", ("system", "clock")): (served_by(0), COHORT, start(N) + COHORT),
     # durations at the start, and losses in rounds 0, 4 and 8; w^0 is sent once
     ("tifl", ("interval", 4)): (served_by(0, 4, 8), COHORT, start(N) + at(0, 4, 8, value=N)),
-    ("tifl", ("policy", "fast")): (served_by(0), COHORT, start(N)),
     ("fedcs",): (served_by(0), COHORT, start(N)),
     ("e3cs",): (COHORT, COHORT, NONE),
     ("cyclic",): (COHORT, COHORT, NONE),

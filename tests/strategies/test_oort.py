@@ -25,7 +25,7 @@ class Twin:
     """
 
     def __init__(
-        self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2, system=False,
+        self, sizes, decay=0.95, cap=0.98, cut=0.7, limit=None, least=0.2,
         durations=None, threshold=30.0, step=20, delta=5.0, beta=0.0,
     ):  # fmt: skip
         n = len(sizes)
@@ -34,8 +34,7 @@ class Twin:
         self.sizes, self.cap, self.cut, self.limit, self.decay, self.least = sizes, cap, cut, limit, decay, least
         self.utility, self.last, self.count, self.epsilon = [0.0] * n, [0] * n, [0] * n, 0.9
         self.beta, self.staleness = beta, [[] for _ in sizes]
-        preferred = sorted(sizes)[min(int(n * 0.5), n - 1)]
-        self.factor = [(preferred / s) ** 2 if system and s > preferred else 1.0 for s in sizes]
+        self.factor = [1.0] * n
         self.exploring = True
 
     def left_out(self):
@@ -159,7 +158,7 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=No
     [
         ({}, {}, None),
         ({"preset": "paper"}, {"decay": 0.98, "cap": 0.95, "cut": 0.95, "limit": 10}, None),
-        ({"system": "sizes", "exploration_min": 0.0}, {"system": True, "least": 0.0}, None),
+        ({"exploration_min": 0.0}, {"least": 0.0}, None),
         ({"max_participations": 4, "cap": 0.5}, {"limit": 4, "cap": 0.5}, None),
         ({}, {}, 0.4),
         ({"staleness_discount": 0.5}, {"beta": 0.5}, None),
@@ -308,16 +307,6 @@ def test_the_first_cohort_is_of_the_five_k_largest_by_size():
     strategy = oort()
     ids = draw(strategy, *begin(strategy, sizes, 2), 0).ids
     assert_law(ids, without_replacement({i: sizes[i] for i in range(2, 12)}, 2))
-
-
-def test_slow_clients_count_for_less():
-    # The preferred duration is the size 20; 80 is four times as slow: a factor of 1 / 16.
-    sizes = [10, 10, 20, 20, 80]
-    strategy, env, state = mid_game(sizes, 1, [0.0] * 5, [0] * 5, [0] * 5, 1.0, system="sizes")
-    np.testing.assert_allclose(slowness_of(strategy, env, state), [1, 1, 1, 1, 1 / 16])
-    ids = draw(strategy, env, state, 0).ids
-    assert_law(ids, without_replacement({0: 10, 1: 10, 2: 20, 3: 20, 4: 5}, 1))
-    assert (slowness_of(oort(), *begin(oort(), sizes, 1)) == 1).all()
 
 
 @pytest.mark.slow

@@ -176,26 +176,6 @@ def test_tiers_have_equal_sizes_and_random_ties():
     np.testing.assert_allclose((found == 0).mean(axis=0), 3 / 7, atol=0.05)
 
 
-@pytest.mark.fast_cases(2)
-@pytest.mark.parametrize(
-    "policy,expected",
-    [
-        ("uniform", [0.2] * 5), ("fast", [1, 0, 0, 0, 0]), ("slow", [0, 0, 0, 0, 1]),
-        ("random", [0.7, 0.1, 0.1, 0.05, 0.05]), ("0.225:0.225:0.225:0.225:0.1", [0.225] * 4 + [0.1]),
-    ],
-)  # fmt: skip
-def test_fixed_policies_keep_their_probabilities(policy, expected):
-    strategy = tifl(policy=policy)
-    assert [request.kind for request in strategy.requests] == ["seconds"]
-    sizes = np.full(10, 5)
-    state, now = started(strategy, np.arange(10.0), sizes, 2), known(sizes, 2)
-    np.testing.assert_allclose(state.probabilities, expected, rtol=1e-6)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now).ids))
-    ids = np.asarray(select(jax.random.split(jax.random.key(1), 2000)))
-    assert (ids // 2 == ids[:, :1] // 2).all()
-    np.testing.assert_allclose(np.bincount(ids[:, 0] // 2, minlength=5) / 2000, expected, atol=0.05)
-
-
 def test_it_buys_durations_once_and_losses_every_interval():
     profile, loss = tifl(interval=4).requests
     assert (profile.kind, profile.who) == ("seconds", ALL)
@@ -216,24 +196,3 @@ def test_a_run_waits_for_one_tier_only():
     assert len(set(each)) <= 5 and all(a == b or not a & b for a in each for b in each)
     with pytest.raises(UserError, match="--algo tifl: it buys clients' durations; add --timing"):
         fedjax_sel.run(config.replace(timing="none"))
-
-
-@pytest.mark.parametrize(
-    "parameters,message",
-    [
-        ({"interval": 5, "policy": "fast"}, "interval=5 has no effect with policy=fast; set policy=adaptive"),
-        ({"policy": "quick"}, "policy=quick is neither adaptive, uniform, fast, slow, random"),
-        ({"policy": "0.5:0.4:0.3", "num_tiers": 3}, "nor 3 probabilities with sum 1"),
-        ({"policy": "nan:0:1", "num_tiers": 3}, "nor 3 probabilities with sum 1"),
-        ({"policy": "random", "num_tiers": 4}, "nor 4 probabilities"),
-    ],
-)
-def test_bad_parameters_are_one_line(parameters, message):
-    with pytest.raises(UserError, match=f"^tifl: .*{message}") as error:
-        tifl(**parameters)
-    assert "\n" not in str(error.value)
-
-
-def test_more_tiers_than_clients_are_rejected():
-    with pytest.raises(UserError, match="num_tiers=5 exceeds the 4 clients; give at most 4"):
-        started(tifl(), np.arange(4.0), np.full(4, 5), 1)

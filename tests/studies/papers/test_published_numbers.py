@@ -131,12 +131,10 @@ oort.explore_pool                | 5.0         | training/argParser.py, --sample
 oort.max_participations          | None        | of the preset
 oort.system                      | none        | statistical utility only; the full strategy is `clock`
 oort.alpha                       | 2.0         | training/argParser.py, --round_penalty
-oort.preferred_duration_quantile | 0.5         | see oort.py
 oort.round_threshold             | 30.0        | FedScale, config_parser.py, --round_threshold; Oort: 10
 oort.pacer_step                  | 20          | training/argParser.py, --pacer_step
 oort.pacer_delta                 | 5.0         | training/argParser.py, --pacer_delta
 oort.staleness_discount          | 0.0         | of our own; Pisces: 0.5, staleness_penalty_factor of its configurations
-tifl.policy                      | adaptive    | Chai et al., Algorithm 2
 tifl.num_tiers                   | 5           | as in the experiments of Chai et al.
 tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyFL
 tifl.credits                     | None        | the number of rounds over m: bacox/fltk, client_selection/tifl.py

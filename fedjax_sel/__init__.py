@@ -182,7 +182,7 @@ def load(path: "str | Path") -> "Result":
     from fedjax_sel.runs import checkpoint, reading
 
     result = reading.load(Path(path))
-    return dataclasses.replace(result, weights=checkpoint.final(Path(path), result.finished))
+    return dataclasses.replace(result, weights=checkpoint.read_weights(Path(path)))
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None, on: str = "train") -> Any:

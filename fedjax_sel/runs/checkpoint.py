@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import shutil
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -203,13 +202,11 @@ def newest(path: Path) -> Manifest | None:
     return max(found, key=lambda about: about["rounds"], default=None)
 
 
-def is_sealed(path: Path, about: Manifest | None) -> bool:
+def is_sealed(path: Path, about: Manifest) -> bool:
     """Return whether `result.json`, a run's last file, covers the rounds of its newest manifest.
 
     If only a checkpoint covers them, the process died before it wrote the files that follow a checkpoint.
     """
-    if about is None:  # without a manifest, look for the weights, which are written just before result.json
-        return (path / PARAMS).exists()
     sealed = _first([path / RESULT])
     return sealed is not None and sealed["rounds"] == about["rounds"]
 
@@ -269,51 +266,19 @@ def another_model(config: Config, difference: str) -> UserError:
 
 
 def read_weights(folder: Path) -> Weights | None:
-    """Return the weights of a run that ended, as nested dicts; None if there are none.
-
-    A lost file of a finished run is rewritten from its last checkpoint.
-    """
+    """Return the weights of a run that ended, as nested dicts; None without the file, or without `result.json`."""
     file = folder / PARAMS
-    if not file.exists():
-        return restore(folder)
     digest = run_files.read_json(folder / RESULT).get(DIGEST_KEY)
-    try:
-        content = file.read_bytes()
-        if digest is None:
-            warnings.warn(f"{file}: the weights cannot be verified, because {RESULT} has no SHA-256", stacklevel=3)
-        elif hashlib.sha256(content).hexdigest() != digest:
-            raise ValueError("its SHA-256 differs from the one in result.json")
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            return _nested(arrays)
-    except Exception as error:  # a damaged archive raises many types of errors
-        kept = list_all(folder / CHECKPOINTS)
-        advice = "to restore it from the last checkpoint" if kept else "and repeat the run with --resume never"
-        raise UserError(f"{file}: cannot read the weights ({error}); remove the file {advice}") from error
-
-
-def final(folder: Path, finished: bool) -> Weights | None:
-    """Return the weights of a run that is `finished`, or that a callback ended; None if the run may continue."""
-    return read_weights(folder) if finished or (folder / PARAMS).exists() else None
-
-
-def restore(folder: Path) -> Weights | None:
-    """Rewrite a finished run's lost weights from its last checkpoint, and return them."""
-    last = newest(folder)  # a process may have died between its last checkpoint and result.json
-    rounds, weights = newest_weights(folder)
-    if weights is None or last is None or rounds != last["rounds"]:
+    if digest is None or not file.exists():
         return None
-    with contextlib.suppress(OSError):  # if the disk is not writable, the next call tries again
-        files.write(folder / PARAMS, to_bytes(weights))
-    return weights
-
-
-def newest_weights(folder: Path) -> tuple[int, Weights | None]:
-    """Return the rounds and the weights of a run's newest intact checkpoint; 0 and None without one."""
-    for place in list_all(folder / CHECKPOINTS):
-        with contextlib.suppress(DamagedError):
-            about, arrays = read(place)
-            return about["rounds"], _nested(weights_in_state(arrays))
-    return 0, None
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise UserError(
+            f"{file}: the weights were changed, because their SHA-256 is not the one in {RESULT}; restore the file, or "
+            "repeat the run with --resume never"
+        )
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        return _nested(arrays)
 
 
 def weights_in_state(leaves: Mapping[str, Any]) -> dict[str, Any]:

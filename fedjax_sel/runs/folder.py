@@ -18,10 +18,10 @@ from fedjax_sel import devices, version
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, jax_settings
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import Experiment, checking, experiment_of, problem
+from fedjax_sel.experiment import Experiment, checking, problem
 from fedjax_sel.experiment.problem import Given, Problem
 from fedjax_sel.runs import checkpoint, run_files
-from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, DATA, ENVIRONMENT, METRICS, RESULT, Digests
+from fedjax_sel.runs.run_files import CHECKPOINTS, COHORTS, CONFIG, ENVIRONMENT, METRICS, RESULT, Digests
 from fedjax_sel.version import __version__
 
 
@@ -40,33 +40,10 @@ def digests(data: Given, seeds: Sequence[int]) -> Digests:
     return found
 
 
-def current_digests(experiment_or_config: Experiment | Config, server_share: float | None) -> Digests:
-    """Return digests of an experiment's current data.
-
-    The server keeps the fraction `server_share` of the training set; None for the strategy's default.
-    """
-    experiment = experiment_of(experiment_or_config)
-    checked = checking.check(experiment)
-    if server_share is None:
-        server_share = checking.server_validation(experiment.config, checked.strategy)
-    return digests(problem.gather(experiment, server_share, checked.law), experiment.config.run.seeds)
-
-
-def description(data: Given, seeds: Sequence[int]) -> dict[str, Any]:
-    """Return the content of `data.json`."""
-    known, dataset = digests(data, seeds), data.dataset
-    table = {
-        seed: {
-            "sha256": known["partitions"][seed],
-            "examples": int(part.sizes.sum()),
-            "remainder": len(part.remainder),
-            "smallest_client": int(part.sizes.min()),
-            "largest_client": int(part.sizes.max()),
-        }
-        for seed, part in zip(known["partitions"], data.partitions)
-    }
-    about = {"dataset": dataset.name, "source": dataset.source, "sha256": known["dataset"], "partitions": table}
-    return about | {name: known[name] for name in _OF_FILES if name in known}
+def current_digests(experiment: Experiment, server_share: float) -> Digests:
+    """Return digests of an experiment's current data; the server keeps this share of the training set."""
+    law = checking.check(experiment).law
+    return digests(problem.gather(experiment, server_share, law), experiment.config.run.seeds)
 
 
 _OF_FILES = {
@@ -78,7 +55,7 @@ _OF_FILES = {
 
 
 def reject_other_digests(out: Path, recorded: Digests | None, now: Digests) -> None:
-    """Reject a run whose recorded data differ from the current data; None if they are not recorded."""
+    """Reject a run whose recorded data differ from the current data; None if no round is saved yet."""
     if recorded is None or recorded == now:
         return
     differs = [name for name in recorded | now if recorded.get(name) != now.get(name)]
@@ -101,27 +78,14 @@ PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "orbax-checkpoint")
 
 def default_path(config: Config) -> Path:
     """Return the default folder of a run without --out: dataset, partition, strategy and a configuration hash."""
-    scheme = {
-        "shards": f"{config.partition.shards_per_client}spc",
-        "skewness": f"xi{config.partition.skewness}",
-        "dirichlet_qp": f"dir{config.partition.alpha:g}",
-    }.get(config.partition.partition, config.partition.partition)
-    dataset = config.data.dataset.split(":")[0].replace("/", "-")
-    algo = config.selection.algo.replace(":", "-")
-    return Path("runs") / f"{dataset}-{scheme}-{algo}-{config.fingerprint()}"
+    names = config.data.dataset.split(":")[0], config.partition.partition, config.selection.algo
+    return Path("runs") / "-".join((*names, config.fingerprint())).replace(":", "-").replace("/", "-")
 
 
 def made_from(path: Path) -> Digests | None:
-    """Return digests of a run's data, from its newest manifest or else from `data.json`; None without both."""
-    if (about := checkpoint.newest(path)) is not None:
-        return about["data"]
-    data = run_files.read_json(path / DATA)
-    try:
-        partitions = {seed: own["sha256"] for seed, own in data["partitions"].items()}
-        found = {"dataset": data["sha256"], "partitions": partitions}
-        return found | {name: data[name] for name in _OF_FILES if name in data}
-    except (KeyError, TypeError, AttributeError):
-        return None
+    """Return digests of a run's data from its newest manifest; None without one."""
+    about = checkpoint.newest(path)
+    return None if about is None else about["data"]
 
 
 def is_empty(path: Path) -> bool:
@@ -157,27 +121,12 @@ def is_worth_keeping(path: Path) -> bool:
 
 
 def stored_config(path: Path) -> Config:
-    """Return a run's configuration from `config.json`, or from the newest manifest if that file is lost or changed."""
-    own, newest = _own_config(path), checkpoint.newest(path)
-    if newest is not None:
-        written = Config.from_json(newest["config"])
-        if own is None or own.fingerprint() != written.fingerprint() or own.run.rounds < newest["rounds"]:
-            return written
-    if own is not None:
-        return own
-    raise UserError(f"{path} has no readable run; give another folder")
-
-
-def _own_config(path: Path) -> Config | None:
+    """Return a run's configuration from its newest manifest, or from `config.json` before the first one."""
+    newest = checkpoint.newest(path)
     try:
-        return Config.from_json(files.read_json(path / CONFIG))
-    except (OSError, ValueError, AttributeError, TypeError):
-        return None
-
-
-def config_was_lost(path: Path) -> bool:
-    """Return whether `config.json` differs from the configuration in the newest manifest."""
-    return _own_config(path) != stored_config(path)
+        return Config.from_json(files.read_json(path / CONFIG) if newest is None else newest["config"])
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise UserError(f"{path} has no readable run; give another folder") from error
 
 
 def make(path: Path) -> None:
@@ -229,26 +178,22 @@ def start_run(path: Path, problem: Problem) -> None:
         for early in (METRICS, COHORTS, run_files.EPSILONS):
             (path / early).unlink(missing_ok=True)
         run_files.write_json(path / CONFIG, problem.config.to_json())
-        run_files.write_json(path / DATA, description(problem.given, problem.config.run.seeds))
         run_files.write_json(path / ENVIRONMENT, environment())
 
 
 def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem) -> None:
     """Remove the rows after a checkpoint, whose rounds are run again, and record the resumption.
 
-    The problem may have more `rounds` than before. Informational files (`data.json`, `environment.json`) are rewritten
-    if they are lost or damaged.
+    The problem may have more `rounds` than before. A lost or damaged `environment.json` is written again.
     """
     about = run_files.read_json(path / ENVIRONMENT)
     resumed = [*about.get("resumed", []), {"after_round": resumed_from["rounds"]} | environment()]
-    data = description(problem.given, problem.config.run.seeds)
     with run_files.writing(path):
         with (path / METRICS).open("r+b") as file:
             for outdated in (RESULT, run_files.CURVES, run_files.PARAMS):  # they describe other rounds
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(resumed_from["metrics"]["bytes"])
         run_files.write_json(path / CONFIG, problem.config.to_json())
-        run_files.write_json(path / DATA, data)
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
 
 

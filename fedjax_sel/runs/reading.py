@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,19 +20,19 @@ from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
-from fedjax_sel.runs.run_files import COHORTS, DATA, EPSILONS, METRICS, RESULT, Digests, Manifest, Result
+from fedjax_sel.runs.run_files import COHORTS, EPSILONS, METRICS, RESULT, Digests, Manifest, Result
 from fedjax_sel.simulation import evaluation, layout
 from fedjax_sel.simulation.run import SPECS
 
 
-def finished_result(path: Path, config: Config, digests_now: Callable[[float | None], Digests]) -> Result | None:
+def finished_result(path: Path, config: Config, digests_now: Callable[[float], Digests]) -> Result | None:
     """Return the result of a finished run, after verifying its files and its data.
 
     None if the folder is missing or empty, or has an unfinished run of this configuration. A run whose process died
     after its last round and before it wrote `result.json` is unfinished. Other folders raise UserError.
 
     `digests_now` returns the digests of the current data; it is called only for a finished run. Its argument is the
-    server's fraction of the training set, or None for the strategy's default.
+    server's fraction of the training set.
     """
     try:
         if path.exists() and not path.is_dir():
@@ -54,9 +53,9 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
             f"least {stored.run.rounds}, or another folder"
         )
     newest = checkpoint.newest(path)
-    done = stored.run.rounds if newest is None else newest["rounds"]
-    may_be_done = done == config.run.rounds or config.seconds_limit is not None
-    if not may_be_done or not (path / METRICS).exists() or not (path / COHORTS).exists():
+    if newest is None or not (path / METRICS).exists() or not (path / COHORTS).exists():
+        return None
+    if newest["rounds"] < config.run.rounds and config.seconds_limit is None:
         return None
     try:
         result = _read(path, config, newest)
@@ -67,13 +66,12 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float | N
     if not result.finished or not checkpoint.is_sealed(path, newest):
         return None
     reject_skipped_updates(result, config.replace(out=str(path)))
-    if (recorded := folder.made_from(path)) is not None:
-        try:
-            now = digests_now(None if newest is None else newest["server_validation"])
-        except UserError as error:
-            advice = f"the run in {path} is finished, and fedjax-sel report shows it without its data"
-            raise UserError(f"{error}; {advice}") from error
-        folder.reject_other_digests(path, recorded, now)
+    try:
+        now = digests_now(newest["server_validation"])
+    except UserError as error:
+        advice = f"the run in {path} is finished, and fedjax-sel report shows it without its data"
+        raise UserError(f"{error}; {advice}") from error
+    folder.reject_other_digests(path, newest["data"], now)
     return result
 
 
@@ -81,18 +79,19 @@ def load(path: Path) -> Result:
     """Return the result in a run folder, finished or not, up to the last round that a manifest covers."""
     if not path.is_dir():
         raise UserError(f"{path}: no such folder; give the --out of a run")
-    return _read(path, folder.stored_config(path), checkpoint.newest(path))
-
-
-def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
-    """Return the rounds that a manifest covers, or all without one; UserError if they are damaged."""
+    config, newest = folder.stored_config(path), checkpoint.newest(path)
     if newest is None:
-        warnings.warn(
-            f"{path}: the rows cannot be verified, because {RESULT} and the checkpoints are lost or damaged",
-            stacklevel=3,
+        raise UserError(
+            f"{path}: the run has no intact {RESULT} or checkpoint, which verify its rounds; wait for its first save, "
+            "or run it again"
         )
+    return _read(path, config, newest)
+
+
+def _read(path: Path, config: Config, newest: Manifest) -> Result:
+    """Return the rounds that a manifest covers; UserError if they are damaged."""
     try:
-        return rounds_so_far(path, config, newest, newest is not None and newest["rounds"] == config.run.rounds)
+        return rounds_so_far(path, config, newest, newest["rounds"] == config.run.rounds)
     except checkpoint.UNREADABLE as error:
         raise UserError(
             f"{path}: the run is damaged or has no rounds ({error}); restore the file, or run it again in another "
@@ -100,10 +99,8 @@ def _read(path: Path, config: Config, newest: Manifest | None) -> Result:
         ) from error
 
 
-def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: bool = False) -> Result:
-    """Verify and return the rounds that a manifest covers; without a manifest, return all of them unverified.
-
-    If `whole`, rounds after the manifest's last are rejected.
+def rounds_so_far(path: Path, config: Config, about: Manifest, whole: bool = False) -> Result:
+    """Verify and return the rounds that a manifest covers; if `whole`, later rounds are rejected.
 
     Raises:
         CutError: rows or cohorts are missing at the end.
@@ -111,25 +108,24 @@ def rounds_so_far(path: Path, config: Config, about: Manifest | None, whole: boo
         OSError: a file cannot be read.
     """
     rows, cohorts = (path / METRICS).read_bytes(), _cohorts(path, config)
-    spent = files.read_array(path / EPSILONS) if config.hidden_unit and (path / EPSILONS).exists() else None
-    if about is not None:
-        size, rounds = about["metrics"]["bytes"], about["rounds"]
-        for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
-            if length < expected:
-                raise checkpoint.CutError(f"{name} was truncated")
-            if whole and length > expected:
-                raise ValueError(f"{name} has more rounds than the run")
-        rows, cohorts = rows[:size], cohorts[:, :rounds]
-        if hashlib.sha256(rows).hexdigest() != about["metrics"]["sha256"]:
-            raise ValueError(f"{METRICS} was changed")
-        if checkpoint.digest_of_array(cohorts) != about["cohorts"]:
-            raise ValueError(f"{COHORTS} was changed")
-        if "epsilons" in about:
-            spent = None if spent is None else spent[:, :rounds]
-            if spent is None or checkpoint.digest_of_array(spent) != about["epsilons"]:
-                raise ValueError(f"{EPSILONS} was removed or changed")
-    result = _parsed(path, config, about, rows.decode(), cohorts)
-    return result if spent is None else dataclasses.replace(result, epsilons=spent[:, : result.num_rounds])
+    size, rounds = about["metrics"]["bytes"], about["rounds"]
+    for name, length, expected in ((METRICS, len(rows), size), (COHORTS, cohorts.shape[1], rounds)):
+        if length < expected:
+            raise checkpoint.CutError(f"{name} was truncated")
+        if whole and length > expected:
+            raise ValueError(f"{name} has more rounds than the run")
+    rows, cohorts = rows[:size], cohorts[:, :rounds]
+    if hashlib.sha256(rows).hexdigest() != about["metrics"]["sha256"]:
+        raise ValueError(f"{METRICS} was changed")
+    if checkpoint.digest_of_array(cohorts) != about["cohorts"]:
+        raise ValueError(f"{COHORTS} was changed")
+    result = run_files.parse(config, about["source"], rows.decode(), cohorts, about["higher_is_better"])
+    if "epsilons" not in about:
+        return result
+    spent = files.read_array(path / EPSILONS)[:, :rounds] if (path / EPSILONS).exists() else None
+    if spent is None or checkpoint.digest_of_array(spent) != about["epsilons"]:
+        raise ValueError(f"{EPSILONS} was removed or changed")
+    return dataclasses.replace(result, epsilons=spent)
 
 
 def _cohorts(path: Path, config: Config) -> np.ndarray:
@@ -141,13 +137,6 @@ def _cohorts(path: Path, config: Config) -> np.ndarray:
     if not fits or found.shape[2] < config.cohort_size:  # a strategy whose cohort size is random has more places than K
         raise ValueError(f"{COHORTS} was changed")
     return found
-
-
-def _parsed(path: Path, config: Config, about: Manifest | None, text: str, cohorts: np.ndarray) -> Result:
-    if about is None:
-        source = run_files.read_json(path / DATA).get("source", "of unknown source")
-        return run_files.parse(config, str(source), text, cohorts)
-    return run_files.parse(config, about["source"], text, cohorts, about["higher_is_better"])
 
 
 def _difference(stored: Config, wanted: Config) -> str:

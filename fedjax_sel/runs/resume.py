@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.core.files import FolderLock
@@ -59,18 +58,13 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
             "layout": {"mesh": list(laid_out.plan.mesh.devices.shape), "seeds_at_once": laid_out.seeds_at_once},
             **jax_settings.recorded(),
         },
-        "plugins": _plugins(problem.config),
+        "plugins": _sources(problem.config),
     }
 
 
-def _plugins(config: Config) -> dict[str, plugins.Sources]:
-    """Return what identifies the code of each plug-in, and the parameters of a strategy, such as data that it read."""
-    found, chosen = {name: plugins.sources(name) for name in config.plugins()}, config.selection
-    if found.get(chosen.algo):
-        with contextlib.suppress(UserError):
-            strategy = strategies.make(chosen.algo, **dict(chosen.algo_args))
-            found[chosen.algo] |= {"its parameters": plugins.parameter_digest(strategy)}
-    return found
+def _sources(config: Config) -> dict[str, plugins.Sources]:
+    """Return what identifies the code of each plug-in."""
+    return {name: plugins.sources(name) for name in config.plugins()}
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:
@@ -79,7 +73,7 @@ def edited_plugins(out: Path, config: Config) -> list[str]:
     for name in before:
         with contextlib.suppress(UserError):  # a result can be read without its plug-ins
             plugins.Registry("--algo", object).factory(name)
-    return plugins.edited(before, _plugins(config))
+    return plugins.edited(before, _sources(config))
 
 
 def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: FolderLock) -> Start:
@@ -154,8 +148,6 @@ def _start_from(place: Path, out: Path, problem: Problem, ours: Manifest, state:
     checkpoint.fill(state, arrays)
     rounds = manifest["rounds"]
     messages = [f"resuming after round {rounds} in {out}"]
-    if folder.config_was_lost(out):
-        messages.append(f"{run_files.CONFIG} was lost or changed, and is restored from the checkpoint")
     messages += [
         f"{sentence}: the remaining rounds use the edited code; give another --out to start over"
         for sentence in plugins.edited(manifest["plugins"], ours["plugins"])

@@ -1,7 +1,6 @@
 """Results of a run, and the files of its folder: names, manifests, and the rows of metrics.csv."""
 
 import contextlib
-import copy
 import csv
 import dataclasses
 import hashlib
@@ -84,17 +83,8 @@ class Result:
         return measured[name]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Omit the network, whose functions cannot be pickled."""
+        """Omit the network, whose functions cannot be pickled or copied."""
         return {**self.__dict__, "model": None}
-
-    def __copy__(self) -> "Result":
-        """Return a copy that shares the network, which `__getstate__` would omit."""
-        return dataclasses.replace(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "Result":
-        """Return a copy with copied arrays and the same network, which has no state."""
-        fields = {one.name: getattr(self, one.name) for one in dataclasses.fields(self) if one.name != "model"}
-        return dataclasses.replace(self, **copy.deepcopy(fields, memo))
 
     @property
     def params(self) -> Mapping[str, Any]:
@@ -275,7 +265,7 @@ def writing(folder: Path) -> Iterator[None]:
         raise UserError(f"--out: {why}; free disk space or give another folder") from error
 
 
-CONFIG, DATA, ENVIRONMENT = "config.json", "data.json", "environment.json"
+CONFIG, ENVIRONMENT = "config.json", "environment.json"
 METRICS, COHORTS, RESULT, CURVES = "metrics.csv", "cohorts.npy", "result.json", "curves.png"
 PARAMS, EPSILONS = "params.npz", "epsilons.npy"
 CHECKPOINTS = "checkpoints"

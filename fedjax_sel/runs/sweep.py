@@ -78,8 +78,6 @@ def make_jobs(
     strategies = _items("--algos", algos)
     chosen = [_Item("", "", {})] if optimizers is None else _items("--optimizers", optimizers)
     folders = {setting: setting.replace("/", "-") if subfolders else "" for setting in settings}
-    if subfolders:
-        _check_folders(folders)
     jobs = []
     for setting, experiment in settings.items():
         for optimizer in chosen:
@@ -88,14 +86,6 @@ def make_jobs(
                 changed = {**optimizer.changes, **strategy.changes, "out": str(place / strategy.folder)}
                 jobs.append(Job(setting, strategy.label, experiment.replace(**changed), optimizer.label))
     return jobs
-
-
-def _check_folders(folders: Mapping[str, str]) -> None:
-    for setting, name in folders.items():
-        if name.strip(". ") == "":
-            raise UserError(f"settings: {setting!r} cannot name a folder; give it another name")
-        if others := [one for one in folders if folders[one] == name and one != setting]:
-            raise UserError(f"settings: {others[0]!r} and {setting!r} would share the folder {name}; rename one")
 
 
 class _Item(NamedTuple):

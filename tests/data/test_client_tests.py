@@ -102,7 +102,7 @@ def test_strategies_know_the_training_clients_only():
 def test_a_run_knows_its_test_examples(tmp_path):
     """Other test examples would make other columns, so that a finished run is not that of today's data."""
     fedjax_sel.run(SMALL.replace(rounds=1, seeds=1), out=str(tmp_path / "run"))
-    recorded = json.loads((tmp_path / "run" / "data.json").read_text())
+    recorded = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
     assert len(recorded["client_tests"]) == 64
 
 

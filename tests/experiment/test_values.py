@@ -1,6 +1,5 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
-import copy
 import functools
 import pickle
 import shutil
@@ -133,6 +132,8 @@ def test_weights_of_fewer_rounds_do_not_outlive_the_run_that_went_on(kept, tmp_p
         patch.setattr(writer.Writer, "end", die)
         with pytest.raises(KeyboardInterrupt):
             fedjax_sel.run(longer, out=str(out))
+    assert fedjax_sel.load(str(out)).weights is None
+    fedjax_sel.run(longer, out=str(out))
     expected = fedjax_sel.run(longer)
     close = functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-6)  # two programs, of other chunks
     jax.tree.map(close, fedjax_sel.load(str(out)).params, dict(expected.params))
@@ -150,18 +151,6 @@ def test_weights_find_their_places_by_name():
         checkpoint.like(Weights(own.trained[:11], ()), read)
 
 
-@pytest.mark.slow
-def test_weights_that_are_lost_come_from_the_checkpoint(kept, tmp_path):
-    out = shutil.copytree(kept[1], tmp_path / "run")
-    content = (out / "params.npz").read_bytes()
-    (out / "params.npz").unlink()
-    again = fedjax_sel.load(str(out))
-    chex.assert_trees_all_equal(again.params, dict(kept[0].params))
-    assert (out / "params.npz").read_bytes() == content
-    np.testing.assert_array_equal(again.weights.carried["batch_stats"]["BatchNorm_0"]["mean"],
-                                  kept[0].weights.carried["batch_stats"]["BatchNorm_0"]["mean"])  # fmt: skip
-
-
 @pytest.mark.parametrize("damage", ["cut", "another run's"])
 def test_weights_that_are_not_the_runs_are_refused(kept, tmp_path, damage):
     out = shutil.copytree(kept[1], tmp_path / "run")
@@ -170,22 +159,22 @@ def test_weights_that_are_not_the_runs_are_refused(kept, tmp_path, damage):
     else:
         with np.load(out / "params.npz") as arrays:
             np.savez(out / "params.npz", **{name: array + 1 for name, array in arrays.items()})
-    with pytest.raises(UserError, match=r"params.npz: cannot read the weights .* restore it from the last checkpoint"):
+    with pytest.raises(UserError, match=r"params.npz: the weights were changed, .*; restore the file"):
         fedjax_sel.load(str(out))
 
 
-def test_weights_without_a_digest_are_read_with_a_warning(kept, tmp_path):
+@pytest.mark.parametrize("name", ["params.npz", "result.json"])
+def test_without_weights_or_their_digest_a_result_has_none(kept, tmp_path, name):
     out = shutil.copytree(kept[1], tmp_path / "run")
-    (out / "result.json").unlink()
-    with pytest.warns(UserWarning, match=r"params.npz: the weights cannot be verified, because result.json has no"):
-        assert fedjax_sel.load(str(out)).weights is not None
+    (out / name).unlink()
+    assert fedjax_sel.load(str(out)).weights is None
 
 
 def test_a_finished_run_with_other_weights_is_not_called_finished(kept, tmp_path):
     out = shutil.copytree(kept[1], tmp_path / "run")
     with np.load(out / "params.npz") as arrays:
         np.savez(out / "params.npz", **{name: array + 1 for name, array in arrays.items()})
-    with pytest.raises(UserError, match=r"params.npz: cannot read the weights \(its SHA-256 differs"):
+    with pytest.raises(UserError, match=r"params.npz: the weights were changed, because their SHA-256 is not"):
         fedjax_sel.run(of(names={"model": "net-1"}), out=str(out))
 
 
@@ -487,13 +476,6 @@ def test_a_result_comes_from_another_process(kept):
     assert sent.model is None and sent.config == result.config and sent.seeds == result.seeds
     chex.assert_trees_all_equal(sent.weights, result.weights)
     np.testing.assert_array_equal(sent.test_absolute_error, result.test_absolute_error)
-
-
-def test_a_copy_of_a_result_has_its_model(kept):
-    result, _ = kept
-    for copied in (copy.copy(result), copy.deepcopy(result)):
-        assert copied.model is result.model is not None and copied.config == result.config
-    assert copied.test_loss is not result.test_loss and (copied.test_loss == result.test_loss).all()
 
 
 # ---- replaced, and compared ----

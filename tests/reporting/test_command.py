@@ -1,6 +1,7 @@
 """`report --html` on folders: what is read, and what is not imported."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import fedjax_sel
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.experiment import problem
 from fedjax_sel.reporting import html
-from fedjax_sel.runs import run_files
+from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
 from tests.reporting.test_page import numbers_of
@@ -29,8 +30,8 @@ def real(tmp_path_factory):
     return out
 
 
-def write(folder, rounds, cohorts, **changes):
-    """Write a run that has so many rounds in its rows and in its cohorts."""
+def write(folder, rounds, **changes):
+    """Write an interrupted run of so many rounds."""
     result = made_up.result(0.8, rounds=made_up.ROUNDS, **changes)
     folder.mkdir(exist_ok=True)
     run_files.write_json(folder / run_files.CONFIG, result.config.to_json())
@@ -38,11 +39,15 @@ def write(folder, rounds, cohorts, **changes):
         result, cohorts=result.cohorts[:, :rounds], elapsed_seconds=result.elapsed_seconds[:rounds],
         round_seconds=result.round_seconds[:rounds],
     )  # fmt: skip
-    (folder / run_files.METRICS).write_text(csv_text(part, 0, header=True))
-    if not rounds:
-        (folder / run_files.METRICS).unlink()  # a run that has just started has no such file
-    if cohorts:
-        np.save(folder / run_files.COHORTS, result.cohorts[:, :cohorts])
+    rows = csv_text(part, 0, header=True).encode()
+    (folder / run_files.METRICS).write_bytes(rows)
+    np.save(folder / run_files.COHORTS, part.cohorts)
+    about = {
+        "config": result.config.to_json(), "source": result.data_source, "higher_is_better": True, "data": {},
+        "metrics": {"bytes": len(rows), "sha256": hashlib.sha256(rows).hexdigest()},
+        "cohorts": checkpoint.digest_of_array(part.cohorts), "rounds": rounds,
+    }  # fmt: skip
+    run_files.write(folder / run_files.RESULT, dict.fromkeys(run_files.ENTRIES) | about)
     return result
 
 
@@ -59,17 +64,16 @@ def test_a_page_of_a_run_needs_its_folder_only(real, tmp_path, capsys, monkeypat
 def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "named_by_a_folder.py").write_text("raise SystemExit('imported')")
-    write(tmp_path / "run", 20, 20, dataset="named_by_a_folder:data")
+    write(tmp_path / "run", 20, dataset="named_by_a_folder:data")
     path = tmp_path / "page.html"
-    with pytest.warns(UserWarning, match="the rows cannot be verified"):
-        assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
+    assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
     assert "named_by_a_folder:data" in path.read_text()
 
 
 def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
     for name in ("b", "a", "deeper/c"):
         (tmp_path / name).mkdir(parents=True)
-        write(tmp_path / name, 1, 1)
+        write(tmp_path / name, 1)
     (tmp_path / "none").mkdir()
     assert html.runs_in(tmp_path) == [tmp_path / "a", tmp_path / "b", tmp_path / "deeper" / "c"]
     assert html.runs_in(tmp_path / "a") == [tmp_path / "a"]
@@ -84,7 +88,6 @@ def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     assert list(html.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
-@pytest.mark.filterwarnings("ignore:.*the rows cannot be verified")
 @pytest.mark.parametrize(
     "arguments,says",
     [
@@ -102,7 +105,7 @@ def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
 )
 def test_bad_input_is_one_sentence(tmp_path, monkeypatch, capsys, arguments, says):
     monkeypatch.chdir(tmp_path)
-    write(tmp_path / "RUN", 20, 20)
+    write(tmp_path / "RUN", 20)
     (tmp_path / "FOLDER").mkdir()
     (tmp_path / "FILE").touch()
     assert command_line.guarded(report.main, arguments) == 2

@@ -45,17 +45,6 @@ def table(path):
         return {(row["setting"], row["algo"]): row for row in csv.DictReader(file)}
 
 
-def test_settings_have_folders_of_their_own(tmp_path):
-    cases = {
-        ("lr/1", "lr-1"): r"^settings: 'lr-1' and 'lr/1' would share the folder lr-1; ",
-        ("a", ".."): r"^settings: '\.\.' cannot name a folder",
-        ("", "a"): r"^settings: '' cannot name a folder",
-    }
-    for names, sentence in cases.items():
-        with pytest.raises(UserError, match=sentence):
-            jobs.make_jobs(dict.fromkeys(names, Experiment()), ["random"], tmp_path, True)
-
-
 def test_items_of_algos():
     assert jobs.parse_algo("fedcor") == ("fedcor", {})
     assert jobs.parse_algo("fedcor[preset=code-2023,dimension=20]") == (
@@ -220,7 +209,7 @@ def test_too_few_seeds_are_said_before_the_first_run(compared, capsys, tmp_path)
 def test_runs_differ_in_their_strategy_only_and_equal_runs_of_their_own(compared):
     partitions, configs = [], []
     for name in ("random-variant=md", "fl_dp3s"):
-        partitions.append(json.loads((compared / name / "data.json").read_text())["partitions"])
+        partitions.append(json.loads((compared / name / "result.json").read_text())["data"]["partitions"])
         configs.append(reading.load(compared / name).config.flat())
     assert partitions[0] == partitions[1]
     changed = {key for config in configs for key in config if config[key] != configs[0][key]}

@@ -53,7 +53,6 @@ DAMAGES = {
 }
 FILES = {
     "config.json": ("a folder", "empty", "not a text", "no object"),
-    "data.json": ("a folder", "empty", "not a text", "no object"),
     "metrics.csv": ("a folder", "empty", "not a text", "a lost comma"),
     "cohorts.npy": (
         "a folder", "empty", "not a text", "zipped", "objects", "one axis",

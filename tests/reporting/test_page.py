@@ -145,15 +145,6 @@ def test_equal_budgets_are_said_in_words():
     assert f"fedcor after {comparison.short(reached)} rounds and {comparison.short(6 * reached)} MB" in target
 
 
-def test_a_warm_up_is_that_of_the_strategys_queries():
-    assert html.warmup(made_up.result(algo="fedcor", algo_args={"warmup": 7})) == 7
-    assert html.warmup(made_up.result(algo="random")) == html.warmup(made_up.result(algo="pow_d")) == 0
-    assert html.warmup(made_up.result(algo="fedsae", algo_args={"active_rounds": 50})) == 0, "it selects by loss then"
-    runs = [made_up.run("random", 0.6), made_up.run("fedcor", 0.8)._replace(warmup=7)]
-    found = numbers_of(html.render([made_up.chapter(runs)]))["settings"][0]["runs"]
-    assert [run["warmup"] for run in found] == [0, 7]
-
-
 def test_names_are_shown_and_never_read_as_html():
     runs = [made_up.run("random", 0.6), made_up.run(NASTY, 0.7, algo="random")]
     text = html.render([made_up.chapter(runs, title=NASTY, differs=NASTY)])

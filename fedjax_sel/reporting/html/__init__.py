@@ -18,7 +18,6 @@ import numpy as np
 from fedjax_sel import metrics
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import checking, experiment_of
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
 from fedjax_sel.reporting.plots import styles_of
@@ -145,7 +144,6 @@ class Run(NamedTuple):
     name: str
     path: Path
     result: Result
-    warmup: int = 0  # rounds before the strategy's first queries end, such as FedCor's warm-up
 
 
 def curves(run: Run) -> dict[str, Any]:
@@ -199,18 +197,6 @@ def counts(run: Run, most: int = 400) -> dict[str, Any]:
     return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
 
 
-def warmup(result: Result) -> int:
-    """Return the rounds of a strategy's first phase, at whose end some queries of all clients stop; 0 without one."""
-    if result.config.plugins():
-        return 0  # a report does not import code
-    try:
-        requests = checking.check(experiment_of(result.config)).strategy.requests
-    except UserError:  # a strategy that was given as a value
-        return 0
-    of_all = [request for request in requests if request.who == "all"]
-    return max((rule.last or 0 for request in of_all for rule in request.when.rules), default=0)
-
-
 class Chapter(NamedTuple):
     """The runs of one setting, under one heading."""
 
@@ -223,10 +209,7 @@ def chapters_of(found: Sequence[Setting]) -> list[Chapter]:
     """Return a page's chapters."""
     chapters = []
     for setting in found:
-        runs = [
-            Run(name, path, result, warmup(result))
-            for path, (name, result) in zip(setting.results, named(setting).items())
-        ]
+        runs = [Run(name, path, result) for path, (name, result) in zip(setting.results, named(setting).items())]
         first = runs[0].result
         chapters.append(Chapter(plots.title(first.config, first.data_source), setting.differs, runs))
     return chapters
@@ -345,7 +328,6 @@ def _run_as_json(run: Run) -> dict[str, Any]:
         "rounds": run.result.num_rounds,
         "block": block(run.result.num_rounds),
         "seeds": len(run.result.seeds),
-        "warmup": run.warmup,
         "at": places(run.result),
         "curves": curves(run),
         "counts": counts(run),

@@ -86,18 +86,6 @@ function shortened(name) {
   const most = narrow() ? 12 : 24;
   return name.length > most ? name.slice(0, most - 1) + "…" : name;
 }
-// Returns a shaded background for each strategy with a warm-up.
-function warmups(runs, x) {
-  return runs.filter((run) => run.warmup).map((run) => {
-    const end = run.at.round.findIndex((round) => round >= run.warmup);
-    return {
-      type: "rect", layer: "below", yref: "paper", y0: 0, y1: 1, x0: Math.min(0, run.at[x][0]), x1: run.at[x].at(end),
-      line: { width: 0 }, fillcolor: translucent(colorOf(run.name), 0.1),
-      label: { text: `${plain(run.name)}: warm-up`, textposition: "bottom left", font: { size: 11, color: variable("--quiet") } },
-    };
-  });
-}
-
 function horizontal(value) {
   return value === null || value === undefined ? [] : [{
     type: "line", xref: "paper", x0: 0, x1: 1, y0: value, y1: value, line: { color: variable("--quiet"), width: 1, dash: "5px,4px" },
@@ -112,7 +100,7 @@ function overTime(setting, key, label, options) {
     const found = known.map((run) => traces(run, run.at[x], run.curves[key], own));
     const slow = x === "seconds" && known.some((run) => !run.at.steady);
     const title = slow ? "seconds since the start of the first round, with compilation" : X_TITLES[x];
-    const shapes = [...(options.warmup ? warmups(known, x) : []), ...horizontal(options.target)];
+    const shapes = horizontal(options.target);
     const rangemode = options.floor === 0 && options.ceiling !== 1 ? "tozero" : "normal";
     return found.length ? {
       data: together(found), layout: layout(title, label, {
@@ -155,7 +143,7 @@ function otherPictures(place, setting) {
 function timePicture(place, setting, key, blocks) {
   const share = key.includes("accuracy");
   const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
-  if (key === setting.measure) Object.assign(options, { target: setting.target, warmup: true });
+  if (key === setting.measure) options.target = setting.target;
   const unit = key.endsWith("loss") ? " (nats)" : "";
   const about = [
     key === "gemd" ? "Distance between the labels of a cohort and of all clients; lower is more diverse." : "",

@@ -5,7 +5,7 @@ candidates that the deadline allows, at most K.
 
     symbol     here                   shape    meaning
     d          State.num_candidates   scalar   number of candidates, the fraction C of the N clients, rounded up
-    K'         `candidates`           [d]      the candidates, drawn uniformly
+    K'         candidates             [d]      the candidates, drawn uniformly
     total_k    info.seconds.value[k]  scalar   k's download, training and upload of a model
     T_round    `round_seconds`                 deadline of a round
     S          Selection.ids          [K]      the selected candidates, the fastest first; other places are empty
@@ -14,7 +14,6 @@ Uploads are parallel in the simulated clock, so a round lasts as long as its slo
 each client alone: total_k < T_round. The largest set is all such candidates, or the K fastest of them.
 
 Information bought: the duration of all clients before the first round: N local trainings, N models down, N floats up.
-resources="each-round": the duration of each candidate per round: d local trainings, d models down, d floats up.
 
 Differs from the paper:
 * The paper's clients upload one after another, each while the next ones still train. Its greedy algorithm adds the
@@ -22,15 +21,14 @@ Differs from the paper:
   cannot be split into training and upload, so there is no sequential variant.
 * The model's distribution counts per client. In the paper all clients wait for the slowest download.
 * At most K clients are selected; the paper has no limit.
-* A paper's client states its resources in each round, at no cost. Here a client trains to measure its duration, so
-  resources="each-round" makes every round wait for the slowest candidate. The default measures once and does not see
-  later changes of speed. A client that did not answer at the start is ranked at the median of the known durations.
+* A paper's client states its resources in each round, at no cost. Here a client trains to measure its duration, so it
+  does that once, and later changes of speed are not seen. A client that did not answer is ranked at the median of the
+  known durations.
 * The paper asks a tenth of 1,000 clients. The default is the larger of N / 10 and 2 K, and at most N.
 * Candidates are drawn from the available clients. Ties are broken at random.
 """
 
 import math
-from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -39,25 +37,19 @@ from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Env, Now, Selection, Strategy
-from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, Request, always, at_start
+from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
 from fedjax_sel.strategies.oort import known_or_median
 
 _FRACTION = 0.1  # C in the paper
 
 
-def fedcs(
-    *,
-    round_seconds: Positive = 180.0,
-    fraction: PositiveShare | None = None,
-    resources: Literal["start", "each-round"] = "start",
-) -> Strategy:
+def fedcs(*, round_seconds: Positive = 180.0, fraction: PositiveShare | None = None) -> Strategy:
     """Make FedCS.
 
     Args:
         round_seconds: deadline T_round of a round, in seconds, above 0.
         fraction: candidates as a fraction C of all clients, at most 1; at least K clients. None: 0.1, or more for 2 K
             candidates.
-        resources: durations are measured once at the `start` by all clients, or in `each-round` by the candidates.
     """
 
     def count(env: Env) -> int:
@@ -72,28 +64,16 @@ def fedcs(
             )
         return d if fraction is not None else min(max(d, 2 * k), n)
 
-    def candidates(key, state, now: Now) -> jax.Array:
-        return sampling.uniform_without_replacement(key, now.env.num_clients, count(now.env), now.available)
-
-    def select_answered(key, state, now: Now) -> Selection:
-        value, age = now.info.seconds
-        return _fastest(key, value, (age == 0) & (value < round_seconds), now)
-
-    def select_profiled(key, state, now: Now) -> Selection:
+    def select(key, state, now: Now) -> Selection:
         key_candidates, key_ties = jax.random.split(key)
+        n, k, available = now.env.num_clients, now.env.num_selected, now.available
+        candidates = sampling.uniform_without_replacement(key_candidates, n, count(now.env), available)
         value, age = now.info.seconds
-        asked = jnp.zeros(age.shape, bool).at[candidates(key_candidates, state, now)].set(True)
-        eligible = asked & ((age == NEVER) | (value < round_seconds))
-        return _fastest(key_ties, known_or_median(value, age), eligible, now)
+        eligible = jnp.zeros(age.shape, bool).at[candidates].set(True)
+        eligible &= (age == NEVER) | (value < round_seconds)
+        if available is not None:
+            eligible &= available
+        ids = sampling.top_k(key_ties, jnp.where(eligible, -known_or_median(value, age), -jnp.inf), k)
+        return Selection(ids, None, eligible[ids])
 
-    if resources == "start":
-        return Strategy("fedcs", select_profiled, (Request("seconds", ALL, at_start()),))
-    return Strategy("fedcs", select_answered, (Request("seconds", CANDIDATES, always()),), candidates=candidates)
-
-
-def _fastest(key: jax.Array, seconds: jax.Array, eligible: jax.Array, now: Now) -> Selection:
-    """Select the K eligible, available clients with the shortest durations [N]; further places stay empty."""
-    if now.available is not None:
-        eligible &= now.available
-    ids = sampling.top_k(key, jnp.where(eligible, -seconds, -jnp.inf), now.env.num_selected)
-    return Selection(ids, None, eligible[ids])
+    return Strategy("fedcs", select, (Request("seconds", ALL, at_start()),))

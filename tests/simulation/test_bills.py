@@ -103,11 +103,8 @@ BILLS = {
     ("e3cs",): (COHORT, COHORT, NONE),
     ("cyclic",): (COHORT, COHORT, NONE),
     ("full",): (np.full(T, N), np.full(T, N), NONE),
-    ("fedcs", ("resources", "each-round")): (np.full(T, 2 * K), COHORT, np.full(T, 2 * K)),
     ("hics_fl",): (COHORT, COHORT, NONE),
     ("fedlecc",): (np.full(T, N), COHORT, start(N * 4) + N),  # histograms of four labels need no model
-    # the ceiling of 4.5 candidates
-    ("fedcs", ("fraction", 0.45), ("resources", "each-round")): (np.full(T, 5), COHORT, np.full(T, 5)),
     ("fed_cbs",): (COHORT, COHORT, start(N * 4)),  # four labels
     ("greedyfed", ("evaluations", 20)): (COHORT, COHORT, NONE),
 }
@@ -127,7 +124,6 @@ EXAMPLES = {
     ),
     # the cohort does not train again what it trained to answer in the same round
     ("tifl", ("interval", 4)): (8 * (COHORT + start(N)), 4 * at(0, 4, 8, value=N), NONE),
-    ("fedcs", ("resources", "each-round")): (np.full(T, 8 * 2 * K), NONE, NONE),
     ("fedlecc",): (8 * COHORT, np.full(T, 4 * N), NONE),
     ("gpfl",): (8 * COHORT, NONE, start(10) + 10),  # w^0, then w^(t+1) in every round
     ("oort", ("system", "clock")): (8 * (COHORT + start(N)), NONE, NONE),

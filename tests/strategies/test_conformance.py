@@ -39,7 +39,7 @@ VARIANTS = [
     ("oort", {"system": "clock", "pacer_step": 2}),
     ("tifl", {"num_tiers": 3}),
     ("tifl", {"interval": 2, "credits": 1}),
-    ("fedcs", {"resources": "each-round", "fraction": 1.0}),
+    ("fedcs", {"fraction": 1.0}),
     ("ocs", {"num_candidates": 6, "rescalings": None}),
     ("kvib", {"theta": 0.1, "bound": 0.3, "law": "linear"}),
     ("e3cs", {"draw": "systematic", "quota": 0.0, "learning_rate": 5.0}),

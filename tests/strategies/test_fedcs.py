@@ -11,15 +11,11 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, CANDIDATES, NEVER
+from fedjax_sel.numerics import sampling
+from fedjax_sel.strategies.contract import ALL, NEVER
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.timing import Timing
 from tests.strategies.hooks import env_of, info_of, now_of
-
-
-def asking(n, k, available=None):
-    """What the server knows before the durations."""
-    return now_of(env_of([5] * n, k), None, 0, available)
 
 
 def known(seconds, ages, k, round=0, available=None):
@@ -44,28 +40,25 @@ def largest(candidates, seconds, k, deadline):
     return max(len(chosen) for chosen in sets if not chosen or max(seconds[i] for i in chosen) < deadline)
 
 
-@pytest.mark.fast_cases(2)
-@pytest.mark.parametrize("absent,resources", [
-    ((), "each-round"), ((0, 3, 4, 7), "each-round"), ((0, 3, 4, 7), "start"), ((), "start"),
-])  # fmt: skip
-def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
+def candidates_of(key, n, d, available=None):
+    """The draw of candidates in `select`."""
+    return np.asarray(sampling.uniform_without_replacement(jax.random.split(key)[0], n, d, available))
+
+
+@pytest.mark.parametrize("absent", [(), (0, 3, 4, 7)])
+def test_cohorts_equal_the_twins_and_are_largest(absent):
     n, k, fraction, deadline = 9, 3, 0.6, 5.0
-    strategy = fedcs(round_seconds=deadline, fraction=fraction, resources=resources)
+    strategy = fedcs(round_seconds=deadline, fraction=fraction)
     rng, d = np.random.default_rng(len(absent)), math.ceil(n * fraction)
     available = ~np.isin(np.arange(n), absent)
     there = jnp.asarray(available) if absent else None
     sizes = []
     for game in range(60):
         seconds = rng.permutation(np.arange(n) + 1.5).astype(np.float32)
-        key, candidates_of = jax.random.key(game), candidates_by_key(strategy, asking(n, k, there))
-        if resources == "each-round":
-            named = np.asarray(candidates_of(jax.random.fold_in(key, 1)))
-            answered = [int(i) for i in named if available[i]]
-            ages = np.where(np.isin(np.arange(n), answered), 0, 3)
-        else:  # `select` draws the candidates itself
-            named = np.asarray(candidates_of(jax.random.split(key)[0]))
-            answered, ages = [int(i) for i in named if available[i]], np.full(n, game)
-        selection = strategy.select(key, (), known(seconds, ages, k, game, there))
+        key = jax.random.key(game)
+        named = candidates_of(key, n, d, there)
+        answered = [int(i) for i in named if available[i]]
+        selection = strategy.select(key, (), known(seconds, np.full(n, game), k, game, there))
         chosen = selection.ids[selection.mask].tolist()
         assert len(named) == len(set(named.tolist())) == d
         assert chosen == twin(answered, seconds, k, deadline)
@@ -75,17 +68,12 @@ def test_cohorts_equal_the_twins_and_are_largest(absent, resources):
     assert len(set(sizes)) > 2  # the number of clients is a result
 
 
-def candidates_by_key(strategy, now):
-    """The draw of candidates, also of resources="start", whose `candidates` is in `select`."""
-    named = strategy.candidates or fedcs(fraction=0.6, resources="each-round").candidates
-    return lambda key: named(key, (), now)
-
-
 @pytest.mark.parametrize("absent", [(), (1,)])
 def test_candidates_are_uniform_sets_of_available_clients(absent):
-    strategy = fedcs(fraction=0.5, resources="each-round")
-    there = jnp.asarray(~np.isin(np.arange(6), absent)) if absent else None
-    draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, (), asking(6, 2, there))))
+    """All candidates are in time, and the cohort has a place for each."""
+    strategy = fedcs(fraction=0.5)
+    now = known(np.ones(6), np.zeros(6), 3, 1, jnp.asarray(~np.isin(np.arange(6), absent)) if absent else None)
+    draw = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now).ids))
     rows = np.sort(np.asarray(draw(jax.random.split(jax.random.key(1), 10_000))), axis=1)
     sets = list(itertools.combinations([i for i in range(6) if i not in absent], 3))
     found = [(rows == one).all(axis=1).sum() for one in sets]
@@ -93,7 +81,7 @@ def test_candidates_are_uniform_sets_of_available_clients(absent):
 
 
 def test_equal_durations_are_ties_at_random():
-    strategy = fedcs(fraction=1.0, resources="each-round")
+    strategy = fedcs(fraction=1.0)
     now = known(np.full(5, 3.0), np.zeros(5), 2)
     select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now).ids))
     rows = np.sort(np.asarray(select(jax.random.split(jax.random.key(5), 10_000))), axis=1)
@@ -102,8 +90,8 @@ def test_equal_durations_are_ties_at_random():
 
 
 def test_the_deadline_is_strict_and_may_leave_nobody():
-    strategy = fedcs(round_seconds=2.0, fraction=1.0, resources="each-round")
-    selection = strategy.select(jax.random.key(0), (), known([2.0, 1.9, 3.0, 0.1], [0, 0, 0, 1], 2))
+    strategy = fedcs(round_seconds=2.0, fraction=1.0)
+    selection = strategy.select(jax.random.key(0), (), known([2.0, 1.9, 3.0, 2.1], [0, 0, 0, 1], 2))
     assert selection.ids[selection.mask].tolist() == [1]
     nobody = strategy.select(jax.random.key(0), (), known([2.0] * 4, [0] * 4, 2))
     assert not nobody.mask.any()
@@ -125,9 +113,7 @@ def test_a_client_silent_at_the_start_is_ranked_at_the_median():
 def test_the_number_of_candidates(n, k, fraction, expected):
     """With durations from the start, the last candidate is the fastest; any further client would be even faster."""
     key = jax.random.key(n)
-    candidates = fedcs(fraction=fraction, resources="each-round").candidates
-    named = np.asarray(candidates(jax.random.split(key)[0], (), asking(n, k)))
-    assert named.shape == (expected,)
+    named = candidates_of(key, n, expected)
     seconds = np.ones(n)
     seconds[named] = 2.0 + np.arange(expected)[::-1]
     selection = fedcs(round_seconds=1e6, fraction=fraction).select(key, (), known(seconds, np.zeros(n), k))
@@ -135,8 +121,6 @@ def test_the_number_of_candidates(n, k, fraction, expected):
 
 
 def test_what_it_buys():
-    (request,) = fedcs(resources="each-round").requests
-    assert (request.kind, request.who, request.when.in_every_round) == ("seconds", CANDIDATES, True)
     (request,) = fedcs().requests
     assert (request.kind, request.who, request.when.before_first_round) == ("seconds", ALL, True)
     assert fedcs().candidates is None
@@ -161,9 +145,7 @@ def test_a_round_is_as_long_as_the_profile_says():
         fedjax_sel.run(fedjax_sel.Experiment.of(**settings | {"timing": "none", "algo": algo}))
 
 
-@pytest.mark.parametrize("resources", ["start", "each-round"])
-def test_too_few_candidates_are_rejected(resources):
-    strategy = fedcs(fraction=0.1, resources=resources)
+def test_too_few_candidates_are_rejected():
     now = known(np.ones(20), np.zeros(20), 5)
     with pytest.raises(UserError, match=r"fraction=0.1 of the 20 clients are 2 candidates, below the cohort size 5"):
-        (strategy.candidates or strategy.select)(jax.random.key(0), (), now)
+        fedcs(fraction=0.1).select(jax.random.key(0), (), now)

@@ -140,7 +140,6 @@ tifl.interval                    | 10          | flgo/algorithm/TiFL.py of easyF
 tifl.credits                     | None        | the number of rounds over m: bacox/fltk, client_selection/tifl.py
 fedcs.round_seconds              | 180.0       | Nishio, Yonetani: 3 minutes
 fedcs.fraction                   | None        | Nishio, Yonetani: 0.1; at least 2 K candidates, as in `pow_d`
-fedcs.resources                  | start       | ours: measured once; the paper asks in each round, at no cost
 ocs.num_candidates               | None        | all clients; 32 of the pool in SamuelHorvath/FL-optimal-client-sampling
 ocs.rescalings                   | 4           | FL-optimal-client-sampling, --j_max_iter_greedy_alg
 kvib.theta                       | None        | (N / (T K))^(1/3): dunzeng/K-Vib, sampler.py

@@ -220,31 +220,34 @@ def _first(manifests: Iterable[Path]) -> Manifest | None:
 
 
 DIGEST_KEY = "params"  # the key of the SHA-256 of params.npz in result.json
-_PART = re.compile(r"\['([^']*)'\]|\[(\d+)\]|\.(\w+)")
 
 
 def to_bytes(weights: Weights) -> bytes:
     """Return the content of `params.npz`: names such as `trained/Dense_0/kernel`, leading axis seeds."""
-    by_name = names_of(_nested(names_of(weights)))  # in the order of a checkpoint, so that both give equal bytes
     content = io.BytesIO()
-    np.savez(content, **by_name)
+    np.savez(content, **names_of(weights))
     return content.getvalue()
 
 
 def like(shapes: Weights, weights: Weights, config: Config | None = None) -> Weights:
-    """Return weights in their module's pytree `shapes`; weights from a file are nested dicts, sorted by name.
+    """Return weights in their module's pytree `shapes`; weights from a file are nested dicts.
 
     The weights are those of one model, or of several models with one leading axis. A difference raises UserError, which
     names the run folder of `config` if it is given.
     """
     wanted, given = names_of(shapes), names_of(weights)
-    if (found := difference(wanted, given)) is not None:
-        wrong = UserError(f"the weights do not match this model: {found}")
-        raise wrong if config is None else another_model(config, found)
+    if (found := _difference(wanted, given)) is not None:
+        if config is None:
+            raise UserError(f"the weights do not match this model: {found}")
+        name = config.model.model.removeprefix(VALUE)
+        raise UserError(
+            f"--out: the run in {config.run.out} has a different model named {name} ({found}); change the name or the "
+            "folder"
+        )
     return jax.tree.unflatten(jax.tree.structure(shapes), [given[name] for name in wanted])
 
 
-def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+def _difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
     """Return the first difference between leaves, perhaps with a leading axis, and a model's leaves, or None."""
     if unmatched := sorted(given.keys() ^ wanted.keys()):
         return f"{unmatched[0]!r} is missing in one of them"
@@ -254,15 +257,6 @@ def difference(wanted: Mapping[str, Any], given: Mapping[str, Any]) -> str | Non
         if more not in (0, 1) or shape[more:] != tuple(leaf.shape):
             return f"{name!r} has shape {list(shape[more:])}, this model {list(leaf.shape)}"
     return None
-
-
-def another_model(config: Config, difference: str) -> UserError:
-    """Return the error for a folder whose run has a different model with the same name."""
-    name = config.model.model.removeprefix(VALUE)
-    return UserError(
-        f"--out: the run in {config.run.out} has a different model named {name} ({difference}); change the name or "
-        "the folder"
-    )
 
 
 def read_weights(folder: Path) -> Weights | None:
@@ -279,18 +273,6 @@ def read_weights(folder: Path) -> Weights | None:
         )
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         return _nested(arrays)
-
-
-def weights_in_state(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights among a state's leaves, by their names in `params.npz`.
-
-    The leaves have their names in a checkpoint, where `.params.trained['fc1']['bias']` is trained/fc1/bias.
-    """
-    return {
-        "/".join(a or b or c for a, b, c in _PART.findall(name.removeprefix(".params"))): leaf
-        for name, leaf in leaves.items()
-        if name.startswith(".params.")
-    }
 
 
 def _nested(arrays: Mapping[str, Any]) -> Weights:

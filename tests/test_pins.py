@@ -57,7 +57,7 @@ def test_every_set_goes_with_what_the_package_asks_for(name, python):
     for package, version in given.items():
         if package in NEEDED:
             assert NEEDED[package].specifier.contains(version), f"{package} {version}"
-    missing = {"colab": {"importlib-resources"}}.get(name, set())  # added by pip
+    missing = {"colab": {"chex", "importlib-resources"}}.get(name, set())  # added by pip
     assert OF_THE_PACKAGE - set(given) == missing
     assert given["jaxlib"] == given["jax"]
 

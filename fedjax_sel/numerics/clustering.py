@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -34,6 +35,7 @@ def linkage(distances: jax.Array) -> Tree:
         distances: symmetric, finite, nonnegative distances, [N, N]; the diagonal is not read.
     """
     num_items = distances.shape[0]
+    chex.assert_shape(distances, (num_items, num_items))
     slots = jnp.arange(num_items, dtype=jnp.int32)
     column = slots[:, None]
     scale = _scale(jnp.where(column == slots, 0.0, distances))

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -61,6 +62,7 @@ def select_greedily(
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
     num_clients = embeddings.shape[1]
+    chex.assert_shape([importance, scale], (num_clients,))
     places = jnp.arange(num_clients, dtype=jnp.uint32)
     order = places if key is None else sampling.random_words(key, num_clients)[0]
     reachable = jnp.ones((num_clients,), bool) if available is None else available
@@ -94,6 +96,7 @@ def posterior_gains(
         noise: standard deviation of the noise.
     """
     embeddings, importance, scale = jnp.asarray(embeddings), jnp.asarray(importance), jnp.asarray(scale)
+    chex.assert_shape([importance, scale], embeddings.shape[1:])
 
     def pick(pool: _Pool, client):
         gain = _scores(pool, importance, scale, noise)[client]
@@ -172,6 +175,7 @@ def posterior(
     Returns:
         The posterior mean, [N], and covariance, [N, N]; the client's row and column are zero.
     """
+    chex.assert_shape(covariance, 2 * mean.shape)
     column = covariance[:, index]
     variance = jnp.maximum(column[index], _SMALLEST_VARIANCE)
     mean = mean + column * ((value - mean[index]) / variance)
@@ -214,6 +218,7 @@ def fit_embeddings(
         learning_rate: Adam's learning rate.
     """
     embeddings, residuals, weights = jnp.asarray(embeddings), jnp.asarray(residuals), jnp.asarray(weights)
+    chex.assert_shape(residuals, weights.shape + embeddings.shape[1:])
     optimizer = optax.adam(learning_rate, b1=0.9, b2=0.999, eps=1e-8)
 
     def step(_, carry):

@@ -10,9 +10,7 @@ Shapes: N items, K drawn. Cost: O(K N) for the polynomials and phase 1, O(K^2 N)
 O(N^3), once.
 """
 
-from collections.abc import Callable
-from typing import Any
-
+import chex
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -34,12 +32,14 @@ def eigendecompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
     Returns:
         Eigenvalues of L, [N], ascending, and the eigenvectors as columns, [N, N].
     """
+    similarity = jnp.asarray(similarity)
+    chex.assert_shape(similarity, 2 * similarity.shape[:1])
 
-    def decompose(similarity: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def by_lapack(similarity):
         values, vectors = decompositions.eigh(similarity)
         return _squared_spectrum(jnp.abs(values), vectors)
 
-    return _in_float32_on_tpus(decompose, jnp.asarray(similarity))
+    return lax.platform_dependent(similarity, tpu=_by_rotations, default=by_lapack)
 
 
 def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -56,10 +56,11 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
         Eigenvalues, [N], ascending, and eigenvectors as columns, [N, N]. Unavailable items have the eigenvalue zero,
         zero rows, and zero columns.
     """
-    return _in_float32_on_tpus(_decompose_subset, similarity, available)
+    chex.assert_shape(similarity, 2 * available.shape)
+    return lax.platform_dependent(similarity, available, tpu=_subset_by_rotations, default=_subset_by_lapack)
 
 
-def _decompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Decompose S D after adding a large diagonal entry for each unavailable item, so that null spaces do not mix.
 
     The entries are added to the triangular factor of S D, whose last rows are zero if the available items come first.
@@ -78,13 +79,16 @@ def _decompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[jax.
     return _squared_spectrum(jnp.where(inside, values, zero), vectors[back])
 
 
-def _in_float32_on_tpus(decompose: Callable[..., Any], matrix: jax.Array, *more: jax.Array) -> Any:
-    """Decompose a matrix in its own precision, or in float32 on TPUs, which have no float64 decompositions."""
+def _subset_by_rotations(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+    zero = jnp.zeros((), similarity.dtype)
+    eigenvalues, eigenvectors = _by_rotations(jnp.where(available[None, :], similarity, zero))
+    return eigenvalues, jnp.where(available[:, None], eigenvectors, zero)
 
-    def rounded(matrix: jax.Array, *more: jax.Array) -> Any:
-        return jax.tree.map(lambda leaf: leaf.astype(matrix.dtype), decompose(matrix.astype(jnp.float32), *more))
 
-    return lax.platform_dependent(matrix, *more, tpu=rounded, default=decompose)
+def _by_rotations(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the eigenpairs of A^T A from A by Jacobi rotations, for TPUs, which have no float64 decompositions."""
+    values, rows = decompositions.right_singular_vectors_by_rotations(matrix)
+    return values**2, rows.T
 
 
 def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -134,6 +138,7 @@ def sample(key: jax.Array, eigenvalues: jax.Array, eigenvectors: jax.Array, k: i
         k: number of items.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    chex.assert_shape(eigenvectors, 2 * eigenvalues.shape)
     key_vectors, key_items = jax.random.split(key)
     chosen = _sample_eigenvectors(key_vectors, eigenvalues, k)
     return _sample_projection(key_items, eigenvectors[:, chosen])
@@ -187,6 +192,7 @@ def inclusion_probabilities(eigenvalues: jax.Array, eigenvectors: jax.Array, k: 
         k: number of items drawn.
     """
     eigenvalues, eigenvectors = jnp.asarray(eigenvalues), jnp.asarray(eigenvectors)
+    chex.assert_shape(eigenvectors, 2 * eigenvalues.shape)
     before = _log_prefix_polynomials(eigenvalues, k - 1)  # e_j of the eigenvalues before n
     after = _log_prefix_polynomials(eigenvalues[::-1], k - 1)[:, ::-1]  # e_j of the eigenvalues after n
     log_without = jax.nn.logsumexp(before + after[::-1], axis=0)  # e_{k-1} without n, by Vandermonde's convolution

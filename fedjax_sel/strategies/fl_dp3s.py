@@ -20,8 +20,7 @@ Differs from the paper:
   with eps = 2.2e-16. Near-duplicate clients have far larger eigenvalues.
 * If all profiles are equal, the paper's S is 0/0; cohorts are then uniform.
 * If the rank of L is below K, L + delta I with delta = 1e-6 tr(L) / N replaces L.
-* With unavailable clients, the round uses the k-DPP of the available clients' submatrix, decomposed in float64
-  (on a TPU in float32).
+* With unavailable clients, the round uses the k-DPP of the available clients' submatrix, decomposed in float64.
 * The gradient profiles are measured once, at w^0, like the others; the paper does not specify this.
 * pool=M is for many clients. Without a pool, S takes N^2 floats, and its decomposition N^3 operations, once. With a
   pool, each round draws M clients uniformly, and the cohort from their k-DPP: M^2 floats and M^3 operations per round.

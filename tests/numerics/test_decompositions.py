@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import decompositions
 
 N, BATCH = 6, 3
@@ -38,6 +39,30 @@ def test_on_a_cpu_no_batch_reaches_lapack(matrices):
         assert f"tensor<{N}x{N}xf32>" in program
         calls = [line for line in program.splitlines() if "lapack_" in line and "custom_call" in line]
         assert calls and not any(f"tensor<{BATCH}x" in line for line in calls)
+
+
+@pytest.mark.parametrize("apart", [None, 1e-6, 0.0])
+@pytest.mark.parametrize("n", [1, 2, 5, 50, 101])
+def test_rotations_find_what_lapack_finds(n, apart):
+    """Similarities of distinct clients, near-duplicates and duplicates, some of them unavailable."""
+    rng = np.random.default_rng(n)
+    profiles = rng.normal(size=(n, 16))
+    if apart is not None:
+        profiles = profiles[np.arange(n) % -(-n // 3)] + apart * profiles
+    distances = np.linalg.norm(profiles[:, None] - profiles, axis=2)
+    matrix = np.where(rng.random(n) < 0.8, 1 - distances / max(distances.max(), 1), 0.0)
+    with enable_x64(True):
+        values, rows = jax.jit(decompositions.right_singular_vectors_by_rotations)(matrix)
+        values, rows = np.asarray(values), np.asarray(rows)
+    exact = np.linalg.svd(matrix, compute_uv=False)[::-1]
+    largest = max(exact.max(), 1e-300)
+    np.testing.assert_allclose(values, np.where(exact > n * 2.0**-46 * largest, exact, 0), rtol=2e-9, atol=0)
+    np.testing.assert_allclose(rows @ rows.T, np.eye(n), atol=1e-12)
+    np.testing.assert_allclose(np.linalg.norm(matrix @ rows.T, axis=0), values, atol=n * 2.0**-46 * largest)
+
+
+def test_rotations_of_what_is_not_finite_end():
+    assert not np.isfinite(decompositions.right_singular_vectors_by_rotations(jnp.full((4, 4), jnp.nan))[0]).any()
 
 
 HUNDRED_PICKS = """

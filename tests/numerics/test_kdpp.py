@@ -132,16 +132,6 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
     assert (np.asarray(values, np.float32) > 0).all()
 
 
-def test_a_tpu_decomposes_in_float32(monkeypatch):
-    monkeypatch.setattr(kdpp.lax, "platform_dependent", lambda *arguments, tpu, default: tpu(*arguments))
-    similarity, available = random_similarity(8), np.arange(N) != 2
-    with enable_x64(True):
-        values, vectors = kdpp.eigendecompose_subset(jnp.asarray(similarity), jnp.asarray(available))
-    assert values.dtype == vectors.dtype == np.float64 and (values == values.astype(np.float32)).all()
-    kernel = np.where(np.outer(available, available), similarity @ similarity, 0.0)
-    np.testing.assert_allclose((vectors * values) @ vectors.T, kernel, atol=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("missing", [(), (1,), (0, 3, 6)])
 @pytest.mark.parametrize("deficient", [False, True])

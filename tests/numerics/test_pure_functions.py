@@ -1,4 +1,4 @@
-"""Numerical functions are pure: equal with and without jit, batched and alone."""
+"""Numerical functions are pure: equal with and without jit, batched and alone; they reject arrays of other shapes."""
 
 import functools
 
@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from absl.testing import parameterized
 
 from fedjax_sel.numerics import clustering, facility_location, gaussian_process, kdpp, sampling
@@ -47,3 +48,22 @@ class PureFunctions(chex.TestCase):
         alone = [jax.jit(function)(*(each[s] for each in (keys, *inputs))) for s in range(S)]
         close = functools.partial(chex.assert_trees_all_close, rtol=1e-4, atol=1e-6)
         close(together, jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: kdpp.eigendecompose(ROWS[0]),
+        lambda: kdpp.sample(jax.random.key(0), SHARES[0], ROWS[0], K),
+        lambda: kdpp.inclusion_probabilities(SHARES[0, :-1], KERNELS[0], K),
+        lambda: gaussian_process.select_greedily(ROWS[0], SHARES[0], SHARES[0], K, NOISE),  # not transposed
+        lambda: gaussian_process.posterior_gains(ROWS[0], SHARES[0], SHARES[0], jnp.arange(K), NOISE),
+        lambda: gaussian_process.fit_embeddings(ROWS[0].T, SHARES.T, jnp.ones(S), NOISE, 1, 0.1),
+        lambda: gaussian_process.posterior(SHARES[0], ROWS[0], 0, 1.0),
+        lambda: facility_location.select_greedily(ROWS[0], K),
+        lambda: clustering.linkage(ROWS[0]),
+    ],
+)
+def test_arrays_of_other_shapes_are_rejected(call):
+    with pytest.raises(AssertionError, match="assert_shape failed"):
+        call()

@@ -111,13 +111,14 @@ def dry_run(config: Config) -> float:
     from fedjax_sel.experiment.problem import pose
     from fedjax_sel.reporting import plots
     from fedjax_sel.runs import folder, terminal
-    from fedjax_sel.simulation import layout, run
+    from fedjax_sel.simulation import layout, run, seed_groups
     from fedjax_sel.simulation.ledger import BYTES_PER_FLOAT
     from fedjax_sel.training import schedule
 
     devices.use_every_core()
     problem = pose(config)
-    program = run.prepare_groups(problem, layout.lay_out(problem))[0]
+    together = config.run.seeds_at_once or seed_groups.seeds_that_fit(problem)[0]
+    program = run.prepare_groups(problem, layout.lay_out(problem, together))[0]
     compile_seconds, chunk_seconds, peak_bytes = _timed(program)
 
     plan, sizes = program.plan, np.asarray(program.federation.train_sizes)

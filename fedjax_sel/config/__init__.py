@@ -459,7 +459,7 @@ class RunConfig:
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
     seeds_at_once: int | None = _setting(
-        None, "seeds on the devices at once, to save memory; others run afterwards (default: all)"
+        None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
     mesh: Mesh = _setting(
         None,

@@ -26,7 +26,7 @@ from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, faults, folder, reading, resume, run_files
 from fedjax_sel.runs.run_files import Digests, Manifest, Result
 from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
-from fedjax_sel.simulation import layout, ledger, run
+from fedjax_sel.simulation import layout, ledger, run, seed_groups
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Ledger, settle
 from fedjax_sel.simulation.run import Chunk, State
@@ -228,9 +228,10 @@ def _run(problem: Problem, reporter: Reporter, watching: tuple[Any, ...]) -> Res
         Interruption(reporter.on_stderr, at_once=False) as interruption,
         FolderLock() as lock,
     ):
-        laid_out = layout.lay_out(problem)
+        together, messages = _seeds_at_once(problem)
+        laid_out = layout.lay_out(problem, together)
         start, writer = _open(problem, laid_out, lock, reporter)
-        for message in (f"devices: {devices.in_words(laid_out.plan.mesh)}", *start.messages):
+        for message in (f"devices: {devices.in_words(laid_out.plan.mesh)}", *messages, *start.messages):
             reporter.say(message)
         reporter.resume_after(start.rounds)
         resumed = None
@@ -368,8 +369,12 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
     if config.run.resume == "never":
         return None
     done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
-    if done is not None:
-        checkpoint.read_weights(out)  # raises UserError if the file is damaged
+    if done is None:
+        return None
+    if folder.config_was_lost(out):
+        with contextlib.suppress(OSError):  # the folder may be read-only
+            run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
+    checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
     return done
 
 
@@ -384,6 +389,17 @@ def _open(
     state = run.shapes_of_state(problem, laid_out)
     start = resume.open_run(out, problem, ours, state, lock)
     return start, Writer(out, problem.config.run, ours, start.rounds, lock, reporter.say)
+
+
+def _seeds_at_once(problem: Problem) -> tuple[int, list[str]]:
+    """Return the number of seeds per program, as configured or as the devices' memory allows, and messages."""
+    if problem.config.run.seeds_at_once is not None:
+        return problem.config.run.seeds_at_once, []
+    together, needed, everything = seed_groups.seeds_that_fit(problem)
+    if together == (seeds := len(problem.config.run.seeds)):
+        return together, []
+    needs = f"{seeds} seeds need about {everything / 1e9:.1f} GB per device"
+    return together, [f"{needs}; running {together} at a time ({needed / 1e9:.1f} GB)"]
 
 
 class _Done(NamedTuple):

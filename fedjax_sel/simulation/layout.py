@@ -24,6 +24,8 @@ from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # evaluation blocks or measured clients that it works on together; bounds the memory
+MOST_OF_A_DEVICE = 0.7  # fraction of its memory for the state of clients
+COPIES = 3  # copies of the state on a device: the old one, the new one, and one being saved
 ROWS_BY_THE_CLOCK = 720  # drawn rows of availability that follows the clock, 30 days of hours; then they repeat
 CPU_CACHE_BYTES = 2**21  # cache of a core; models of clients that train together should fit
 
@@ -36,14 +38,13 @@ class Layout(NamedTuple):
     seeds_at_once: int  # seeds per group; groups take turns
 
 
-def lay_out(problem: Problem, seeds_at_once: int | None = None, eval_every: int | None = None) -> Layout:
-    """Choose the device layout of a problem, in groups of `seeds_at_once`; None: as configured, or all seeds.
+def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None) -> Layout:
+    """Choose the device layout of a problem, in groups of `seeds_at_once` (a divisor of the number of seeds).
 
     `eval_every` overrides the configured evaluation period; 0 disables evaluation (benchmarks).
     """
     config = problem.config
     run = config.run
-    seeds_at_once = seeds_at_once or run.seeds_at_once or len(run.seeds)
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
     test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
     mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)

@@ -11,7 +11,7 @@ import fedjax_sel
 from fedjax_sel import devices, strategies
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.simulation import asynchronous, run
+from fedjax_sel.simulation import asynchronous, run, seed_groups
 from fedjax_sel.simulation.asynchronous import Reports
 from fedjax_sel.strategies.contract import ALL, SELECTED, Request, Selection, Strategy, always
 from fedjax_sel.training import server
@@ -275,6 +275,17 @@ def test_answers_of_a_cohort_arrive_with_its_report():
     assert ages[:2] == [[10, 10], [1, 10]]
     arrived = [age[1] for age in ages].index(5)  # measured in the first round
     assert arrived == 4 and ages[arrived - 1][1] == 10
+
+
+def test_the_table_of_reports_counts_as_memory():
+    needed = [
+        seed_groups.needed_bytes(pose(fedjax_sel.Config().replace(**SMALL | {"seeds": 1}, concurrency=concurrency)), 1)
+        for concurrency in (4, 20)
+    ]
+    model = pose(fedjax_sel.Config().replace(**SMALL)).model
+    assert needed[1] - needed[0] >= 3 * 16 * 4 * model.num_params  # three copies of 16 further updates
+    with pytest.raises(UserError, match="a lower --concurrency"):
+        seed_groups.seeds_that_fit(pose(fedjax_sel.Config().replace(**SMALL, concurrency=4)), 1000)
 
 
 def test_weights_by_staleness():

@@ -5,15 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fedjax_sel
 from fedjax_sel import strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.simulation import late
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import late, seed_groups
 from fedjax_sel.simulation.late import LateReports
 from fedjax_sel.training import server
 from tests.simulation.test_asynchronous import (
     FIRST,
     LATE_REPORTS,
     SECOND,
+    SMALL,
     assert_equal,
     by_hand,
     in_order,
@@ -182,6 +185,16 @@ def test_the_factor_of_refl():
     np.testing.assert_allclose(found[used], expected[used], rtol=1e-5)
     none = late.factors(server.refl(), jnp.asarray(staleness), table, ~whole, jnp.float32(mean))
     assert np.isfinite(none).all()
+
+
+def test_the_table_of_reports_counts_as_memory():
+    one, other = (pose(fedjax_sel.Config().replace(**SMALL | {"seeds": 1, "deadline": "q0.5"} | more))
+                  for more in ({}, USED))  # fmt: skip
+    needed = [seed_groups.needed_bytes(problem, 1) for problem in (one, other)]
+    assert needed[1] - needed[0] >= 3 * 20 * 4 * one.model.num_params  # three copies of an update of each client
+    with pytest.raises(UserError, match="--late-reports drop") as error:
+        seed_groups.seeds_that_fit(other, 1000)
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -369,12 +369,8 @@ def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests
     if config.run.resume == "never":
         return None
     done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
-    if done is None:
-        return None
-    if folder.config_was_lost(out):
-        with contextlib.suppress(OSError):  # the folder may be read-only
-            run_files.write_json(out / run_files.CONFIG, folder.stored_config(out).to_json())
-    checkpoint.read_weights(out)  # restores a lost file, and raises UserError if it is damaged
+    if done is not None:
+        checkpoint.read_weights(out)  # raises UserError if the file is damaged
     return done
 
 

@@ -52,6 +52,8 @@ def text() -> str:
 
 
 def _without_range(annotation: str) -> str:
+    if " | " in annotation:
+        return " | ".join(map(_without_range, annotation.split(" | ")))
     kind = getattr(config, annotation, None)
     if typing.get_origin(kind) is typing.Annotated:
         kind = typing.get_args(kind)[0]

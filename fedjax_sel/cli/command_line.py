@@ -196,7 +196,7 @@ def add_style(group: Any) -> None:
 
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
-    kind = options[0] if isinstance(hint, types.UnionType) else hint
+    kind = options[0] if len(options) < len(typing.get_args(hint)) else hint
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     about = field.metadata["help"]
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}

@@ -293,7 +293,7 @@ def test_rounds_without_clients_are_said_because_they_last_no_time(capsys, limit
         ({"deadline": "0.001"}, "no client reports within"),
         ({"deadline": "q2"}, "neither seconds above 0 nor a quantile"),
         ({"over_select": 9.0}, "selects 36, but there are 20"),
-        ({"over_select": float("nan")}, "nan is below 1 or not finite"),
+        ({"over_select": float("nan")}, "nan must be finite and at least 1"),
         ({"timing_args": {"jitter": -1}}, "jitter"),
         ({"timing_args": {"shares": "0.5:0.6:0.1"}}, "add up to 1"),
         ({"timing": "rapid"}, "rapid"),

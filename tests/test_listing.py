@@ -52,13 +52,6 @@ def test_nothing_is_cut_and_all_is_wrapped(monkeypatch, width):
         assert one_line(f"{name} {papers.sentence(name)}") in words
 
 
-def test_a_presets_sentence_names_dropout_hold_out_and_what_comes_from_code():
-    fedcor, gpfl, dp3s = map(papers.sentence, ("fedcor/fmnist-1spc", "gpfl/cifar10-dir", "fl_dp3s/mnist-xi1"))
-    assert "model mlp with dropout 0.5;" in fedcor and "20 % of each client's data held out" in fedcor
-    assert "dropout, hold-out and epochs come from the released code" in fedcor
-    assert "flsim's code" in dp3s and not {"dropout", "held out", "code"} & set(gpfl.split())
-
-
 def _choices(kind):
     return map(str, typing.get_args(kind)) if typing.get_origin(kind) is typing.Literal else ()
 

@@ -363,7 +363,6 @@ HEADER = "client,seconds_per_example,down,up,latency\n"
         ("field.csv", HEADER + f"0,0.01,{'1' * 131_073},1,1\n", "larger than field limit"),
         ("twice.csv", HEADER + "0,0.01,1,1,1\n0,0.01,1,1,1\n", "must list 0 to 1 once each"),
         ("words.csv", HEADER + "0,fast,1,1,1\n", "could not convert string to float"),
-        ("large.csv", HEADER + "0,1e39,1,1,1\n", "seconds_per_example of client 0 is inf in float32"),
     ],
 )
 def test_damaged_files_of_devices_are_one_clear_line(tmp_path, name, content, message):

@@ -7,7 +7,6 @@ import io
 import json
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -43,11 +42,8 @@ def writing(path: Path, sync: bool = False) -> Iterator[BinaryIO]:
     OSError on failure.
     """
     path = Path(os.path.realpath(path))
-    with contextlib.suppress(FileNotFoundError):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:

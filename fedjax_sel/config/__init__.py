@@ -11,9 +11,8 @@ import tomllib
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Unpack
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fedjax_sel.config.typed import NamedSettings
 from fedjax_sel.core import parsing, plugins
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.core.plugins import AtLeastOne, CountOrZero, Decay, NonNegative, Positive, PositiveShare, Within
@@ -538,17 +537,8 @@ def convert(name: str, value: Any) -> Any:
     return plugins.convert(flag, value, kind)
 
 
-if TYPE_CHECKING:
-
-    class _Flat(DataConfig, PartitionConfig, ModelConfig, TrainingConfig, SelectionConfig, TimingConfig, RunConfig):
-        """The fields that `Config.__getattr__` returns."""
-
-else:
-    _Flat = object
-
-
 @dataclasses.dataclass(frozen=True)
-class Config(_Flat):
+class Config:
     """The configuration of a whole experiment. The default is the preset `quickstart`.
 
     Fields can be read by flat name: `config.algo` is `config.selection.algo`. `config.model` and `config.partition` are
@@ -563,28 +553,13 @@ class Config(_Flat):
     timing: TimingConfig = dataclasses.field(default_factory=TimingConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    if TYPE_CHECKING:  # the fields of `_Flat` are readable, but no arguments
+    def __getattr__(self, name: str) -> Any:
+        """Return a field by its flat name."""
+        if name not in FIELDS:
+            raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
+        return getattr(getattr(self, _CONCERN_OF[name]), name)
 
-        def __init__(
-            self,
-            data: DataConfig = ...,
-            partition: PartitionConfig = ...,
-            model: ModelConfig = ...,
-            training: TrainingConfig = ...,
-            selection: SelectionConfig = ...,
-            timing: TimingConfig = ...,
-            run: RunConfig = ...,
-        ) -> None: ...
-
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a field by its flat name."""
-            if name not in FIELDS:
-                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
-            return getattr(getattr(self, _CONCERN_OF[name]), name)
-
-    def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
+    def replace(self, /, **flat_names: Any) -> "Config":
         """Return a copy with some fields changed.
 
         Values are converted to the field's type. Setting `local_steps` unsets `local_epochs`, and vice versa.

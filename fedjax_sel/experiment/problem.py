@@ -14,11 +14,10 @@ import numpy as np
 from fedjax_sel import data, models, tasks
 from fedjax_sel.config import Config, ModelConfig, PartitionConfig, only_with
 from fedjax_sel.core import files, jax_settings, parsing, plugins
-from fedjax_sel.data import client_skew, client_tests, examples
+from fedjax_sel.data import client_skew, examples
 from fedjax_sel.data import partition as partitions
-from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.partition import Partition
+from fedjax_sel.data.partition import ClientTests, Partition
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.availability import Mode
@@ -103,7 +102,7 @@ def partitioned(
         dataset, parts = client_skew.transformed(dataset, parts, seeds, settings.feature_skew)
     unseen = settings.num_clients - config.num_training_clients
     pairs = [
-        client_tests.split(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
+        partitions.split_tests(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
     ]
     parts, tests = zip(*pairs)
     if settings.label_noise:

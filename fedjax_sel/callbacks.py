@@ -120,9 +120,8 @@ class Snapshots:
             [seeds, N, Q].
     """
 
-    def __init__(self, every: int = 1):
-        """Create the callback; `every` is the minimum number of rounds between two snapshots, at chunk ends."""
-        self._every = every
+    def __init__(self) -> None:
+        """Create the callback."""
         self.start()
 
     def start(self, config: Any = None, rounds: int = 0) -> None:
@@ -133,11 +132,10 @@ class Snapshots:
         self.facts: list[Any] = []
 
     def snapshot(self, rounds: int, known: Known) -> None:
-        """Append a snapshot if the last one is at least `every` rounds old."""
-        if not self.rounds or rounds - self.rounds[-1] >= self._every:
-            self.rounds.append(rounds)
-            self.states.append(known.state)
-            self.facts.append(known.info)
+        """Append a snapshot."""
+        self.rounds.append(rounds)
+        self.states.append(known.state)
+        self.facts.append(known.info)
 
 
 class StopAtTarget:

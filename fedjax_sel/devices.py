@@ -305,5 +305,4 @@ def keep_programs() -> None:
     """
     setting = "jax_compilation_cache_dir"
     if jax.default_backend() != "cpu" and jax.config.values[setting] is None:
-        with contextlib.suppress(UserError):  # there is no cache folder
-            jax.config.update(setting, str(cache.root() / "programs"))
+        jax.config.update(setting, str(cache.root() / "programs"))

@@ -25,11 +25,9 @@ class Log(abc.ABC):
     Attributes:
         tool: name of the tool in `--log` and of the extra.
         package: package to import; empty: none.
-        rewrites: whether a resumed run is logged again from its first round.
     """
 
     tool = package = ""
-    rewrites = False
 
     def __init__(self, folder: str | Path, name: str | None = None):
         """Create the callback.
@@ -61,7 +59,7 @@ class Log(abc.ABC):
                 for name, value in config.flat().items()
             }
             self._identity = self.begin(plain, note.get("run"))
-            self._written = 0 if self.rewrites else note.get("rounds", 0)
+            self._written = note.get("rounds", 0)
             self._write_note()
         except OSError as error:
             why = f"{self.folder} cannot be written ({error.strerror or error})"
@@ -142,12 +140,10 @@ class TensorBoard(Log):
     """Callback that logs all metrics of each seed for TensorBoard; requires the package tensorboardX."""
 
     tool, package = "tensorboard", "tensorboardX"
-    rewrites = True  # a killed process may have lost buffered events
 
     def begin(self, config: dict[str, Any], before: str | None) -> str:
-        """Open an event file; a resumed run replaces its earlier files and starts again at its first round."""
-        purge = {} if before is None else {"purge_step": 0}
-        self._writer = self._module.SummaryWriter(str(self.folder), **purge)
+        """Open an event file; a resumed run has several, which TensorBoard shows as one run."""
+        self._writer = self._module.SummaryWriter(str(self.folder))
         self._writer.add_text("configuration", "\n".join(f"    {key}: {value}" for key, value in config.items()))
         return self.tool
 
@@ -156,6 +152,7 @@ class TensorBoard(Log):
         for step, values in found:
             for name, value in values.items():
                 self._writer.add_scalar(name, value, step)
+        self._writer.flush()  # a killed process would lose buffered events
 
     def finish(self, finished: bool) -> None:
         """Close the file."""

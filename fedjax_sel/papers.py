@@ -105,37 +105,18 @@ SOURCES = {
     "shakespeare": "Shakespeare's roles as clients",
 }
 """The source of a preset, by the part of its name before the first slash."""
-NOT_FROM_THE_PAPER = {
-    "fedcor/fmnist": "dropout, hold-out and epochs come from the released code; the paper states 20 steps",
-    "fedcor/cifar10": "hold-out and epochs come from the released code; the paper states 40 steps",
-    "fl_dp3s/": "widths, optimizer, batches and epochs come from flsim's code; the paper states none",
-    "gpfl/fmnist": "dropout comes from the released code",
-}
-"""Settings that come from code instead of the paper, by the prefix of the preset's name."""
 
 
 def sentence(name: str) -> str:
     """Describe a preset, one of PRESETS, in one sentence."""
     config = preset(name)
-    run, seeds, training = config.run, len(config.run.seeds), config.training
-    epochs = "1 epoch" if training.local_epochs == 1 else f"{training.local_epochs} epochs"
-    work = epochs if training.local_steps is None else f"{training.local_steps} steps"
     scheme = config.partition.partition
     parameter = {"shards": "shards_per_client", "dirichlet_qp": "alpha", "skewness": "skewness"}.get(scheme)
-    parts = [
-        f"{config.data.dataset}, partition {scheme}"
-        + (f" with {parameter} {getattr(config.partition, parameter)}" if parameter else ""),
-        f"{config.selection.num_selected} of {config.partition.num_clients} clients per round",
-        f"model {config.model.model}"
-        + (f" with dropout {dropout:g}" if (dropout := config.model.model_dropout) else ""),
-        f"{work} in batches of {training.batch_size}, learning rate {training.learning_rate:g}",
-        *([f"{100 * held:.4g} % of each client's data held out"] if (held := config.data.holdout) else []),
-        f"{run.rounds} rounds, {seeds} seed{'s' if seeds > 1 else ''}",
-    ]
-    if run.target_accuracy is not None:
-        parts.append(f"target {100 * run.target_accuracy:.4g} %")
-    parts += [words for begins, words in NOT_FROM_THE_PAPER.items() if name.startswith(begins)]
-    return f"{SOURCES[name.partition('/')[0]]}: {'; '.join(parts)}."
+    degree = f" with {parameter} {getattr(config.partition, parameter)}" if parameter else ""
+    return (
+        f"{SOURCES[name.partition('/')[0]]}: {config.dataset}, partition {scheme}{degree}, model {config.model.model}, "
+        f"{config.num_selected} of {config.num_clients} clients per round, {config.rounds} rounds."
+    )
 
 
 PRESETS: dict[str, Config] = {

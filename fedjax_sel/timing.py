@@ -229,19 +229,10 @@ def _list(name: str, text: Any) -> list[float]:
         raise UserError(f"--timing-args of tiers: {name}={text} is not a list such as 0.5:0.5") from error
 
 
-def _float32(values: Any) -> np.ndarray:
-    """Return real numbers as float32, infinite beyond its range; raise ValueError for other values."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"its values of type {array.dtype} are not real numbers")
-    with np.errstate(over="ignore"):
-        return array.astype(np.float32)
-
-
 def _timing(*parts: Any, source: str = "--timing") -> Timing:
     """Return float32 speeds [N]; reject values that are not finite and positive."""
     try:
-        arrays = [*map(_float32, parts)]
+        arrays = [np.asarray(part, np.float32) for part in parts]
         for name, array in zip(Timing._fields, arrays):
             if array.ndim > 1 or (array.ndim == 0 and name == Timing._fields[0]):
                 raise ValueError(f"{name} has the shape {list(array.shape)}, and not [clients]")

@@ -348,7 +348,6 @@ ELSEWHERE = {  # scripts that other tests run
     "tools/build_site.py": "tests/documents/test_site.py",
     "tools/shakespeare.py": "tests/data/test_data_shakespeare.py",
     "tools/test_versions.py": "tests/test_pins.py",
-    "tools/typed_settings.py": "tests/test_config.py",
 }
 RIVALS_ONLY = {
     "install.py",

@@ -53,7 +53,7 @@ def test_the_installed_command_leads_where_they_should():
         (["comparre"], "error: unknown command 'comparre'; did you mean 'compare'?\n"),
         (["bananas"], "error: unknown command 'bananas'; choose from compare, data, list, report, "),
         (["--seeds"], "error: unknown flag --seeds; --help lists every flag\n"),
-        (["train", "--rounds", "0"], "error: --rounds: 0 is outside 1 to 2147483647\n"),
+        (["train", "--rounds", "0"], "error: --rounds: 0 must be from 1 to 2147483647\n"),
         (["train", "stray"], "error: unexpected argument 'stray'; --help lists every flag\n"),
         (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: has no effect"),
         (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: has no effect without"),
@@ -79,8 +79,7 @@ assert not {"jax", "numpy", "importlib_resources"} & set(sys.modules)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent)
     lines = done.stdout.splitlines()
     assert len(lines) == 6 and len(set(lines)) == 1, done.stdout + done.stderr
-    start = f"fedjax_sel {fedjax_sel.__version__} (Python {sys.version.split()[0]}, jax "
-    assert lines[0].startswith(start), lines[0]
+    assert lines[0] == f"fedjax_sel {fedjax_sel.__version__}"
 
 
 def test_help_is_there_at_once_for_every_command():

@@ -3,9 +3,7 @@
 import copy
 import dataclasses
 import json
-import runpy
 import typing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +11,9 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, Experiment, UserError, data, preset
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import CONCERNS, PartitionConfig, RunConfig, flat_types, ranges, typed, validate
+from fedjax_sel.config import CONCERNS, PartitionConfig, RunConfig, flat_types, ranges, validate
 from fedjax_sel.data.partition import SCHEMES
 from fedjax_sel.experiment import problem
-from fedjax_sel.experiment.values import Choices
 from fedjax_sel.papers import PRESETS
 
 
@@ -69,12 +66,6 @@ def test_every_field_reads_by_its_flat_name():
     assert config.algo == "pow_d" and config.model.model == "mlp" and copy.deepcopy(config) == config
     with pytest.raises(AttributeError, match="a configuration has no field 'algorithm'"):
         config.algorithm  # noqa: B018
-
-
-def test_the_fields_for_type_checkers_are_current():
-    tool = Path(__file__).parents[1] / "tools/typed_settings.py"
-    assert typed.__file__ and runpy.run_path(str(tool))["text"]() == Path(typed.__file__).read_text()
-    assert typing.get_type_hints(Choices).keys() == flat_types().keys()
 
 
 def test_steps_and_epochs_displace_one_another():

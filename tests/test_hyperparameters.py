@@ -11,10 +11,10 @@ from typing import Annotated
 
 import pytest
 
-from fedjax_sel import Config, UserError, strategies
+from fedjax_sel import UserError, strategies
 from fedjax_sel.core import plugins
 from fedjax_sel.core.plugins import Within
-from fedjax_sel.experiment import checking, experiment_of
+from fedjax_sel.experiment import checking
 from fedjax_sel.training import optimizers
 
 if typing.TYPE_CHECKING:
@@ -62,12 +62,6 @@ def test_a_parameter_may_have_any_name(monkeypatch):
     monkeypatch.setitem(sys.modules, "of_names", module)
     made = plugins.Registry("--model", tuple).make("of_names:named", name="resnet", self="3")
     assert made == ("resnet", 3)
-
-
-def test_timing_names_its_file_once():
-    config = Config().replace(timing="speeds.csv", timing_args={"path": "others.csv"})
-    with pytest.raises(UserError, match=r"--timing-args path=others\.csv: --timing names the file"):
-        checking.check(experiment_of(config))
 
 
 OUT_OF_RANGE = {

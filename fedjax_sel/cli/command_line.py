@@ -56,25 +56,9 @@ def fill(text: str, margin: str = "", further: str | None = None) -> str:
 
 
 def page(text: str) -> str:
-    """Wrap a docstring's paragraphs, list items, and the last cells of table rows; formulas keep their lines."""
-    joined = _BROKEN.sub(lambda block: re.sub(r"\n\s*", " ", block[0]), text.strip())
-    return "\n".join(map(_wrapped, joined.splitlines()))
-
-
-# A paragraph, a list item, or a row of a table, of several lines; the row's further lines are indented deeply.
-_BROKEN = re.compile(
-    r"^(?:[^\s*].*(?:\n[^\s*].*)+|\* .*(?:\n  \S.*)+|( +)\S.*(?:\n\1 {9,}(?!.*\S  )\S.*)+)", re.MULTILINE
-)
-
-
-def _wrapped(line: str) -> str:
-    if len(line) <= width():
-        return line
-    start = len(line) - len(line.lstrip())
-    gaps = [gap.end() for gap in re.finditer(r"(?<=\S) {2,}", line) if start and gap.end() <= width() - NARROWEST // 2]
-    last_cell = gaps[-1] if gaps else start
-    hang = last_cell if gaps else start + 4 if start else 2 * line.startswith("* ")
-    return fill(" ".join(line[last_cell:].split()), line[:last_cell], " " * hang)
+    """Wrap a docstring's paragraphs, and keep the lines of its lists, tables and formulas."""
+    blocks = text.strip().split("\n\n")
+    return "\n\n".join(block if re.search("^[ *]", block, re.MULTILINE) else fill(block) for block in blocks)
 
 
 class _Formatter(argparse.HelpFormatter):
@@ -97,9 +81,7 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, **settings: Any):
         super().__init__(**{"allow_abbrev": False, "formatter_class": _Formatter, **settings})
         self._given: Sequence[str] = ()
-        self.add_argument(
-            "--version", action=_Version, nargs=0, help="show the versions of fedjax_sel and its dependencies, and exit"
-        )
+        self.add_argument("--version", action="version", version=f"fedjax_sel {__version__}")
         self.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
@@ -126,21 +108,6 @@ class Parser(argparse.ArgumentParser):
         near = difflib.get_close_matches(name, flags, n=1)
         advice = f"did you mean '--{near[0]}'?" if near else "--help lists every flag"
         raise UserError(f"unknown flag {flag}; {advice}")
-
-
-class _Version(argparse.Action):
-    """The --version action: prints the versions that a bug report needs, without importing the packages."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        import importlib.metadata  # these two imports would double a command's start-up time
-        import platform
-
-        versions = [f"Python {platform.python_version()}"]
-        for package in ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy"):
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                versions.append(f"{package} {importlib.metadata.version(package)}")
-        print(f"fedjax_sel {__version__} ({', '.join(versions)})")
-        parser.exit()
 
 
 def mean_and_deviation(name: str, values: "np.ndarray") -> tuple[str, str]:
@@ -196,7 +163,7 @@ def add_style(group: Any) -> None:
 
 def _add_flag(group: Any, field: dataclasses.Field, hint: Any) -> None:
     options = [option for option in typing.get_args(hint) if option is not types.NoneType]
-    kind = options[0] if isinstance(hint, types.UnionType) else hint
+    kind = options[0] if len(options) < len(typing.get_args(hint)) else hint
     choices = typing.get_args(kind) if typing.get_origin(kind) is Literal else ()
     about = field.metadata["help"]
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}

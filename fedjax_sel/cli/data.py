@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser
 from fedjax_sel.config import Config, DataConfig, PartitionConfig, validate
-from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
     from matplotlib.figure import Figure
 
-    from fedjax_sel.data.client_tests import ClientTests
+    from fedjax_sel.data.partition import ClientTests
 
 
 _MAX_BARS = 120  # clients in the picture
@@ -122,12 +121,6 @@ def main(arguments: Sequence[str]) -> int:
     config = config.replace(num_selected=1)  # which no number of clients is too small for
     validate(config)
     command_line.reject_ineffective(flags, [config])
-    for name, has_effect, needed in (
-        ("rounds", config.selection.available != "1", "--available"),
-        ("timing", config.selection.available == "speed", "--available speed"),
-    ):
-        if name in vars(flags) and not has_effect:
-            raise UserError(f"--{name}: has no effect without {needed}; add that, or remove --{name}")
     _preview(config, flags)
     return 0
 

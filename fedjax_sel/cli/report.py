@@ -75,11 +75,9 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UserError(f"--out: {parsed.out} is a page, not a picture; write --html {parsed.out}")
     if parsed.html is None:
         return
-    is_run = (parsed.html / "config.json").exists()
-    if parsed.html.is_dir() and not is_run:
-        raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {parsed.html / PAGE}")
-    if is_run or parsed.html.suffix.lower() not in PAGES:
-        raise UserError(f"--html: {parsed.html} does not end in .html; add that suffix, or put --html last")
+    if parsed.html.is_dir():
+        file = parsed.html / PAGE
+        raise UserError(f"--html: {parsed.html} is a folder; name a file in it, such as {file}, or put --html last")
     if parsed.out is None and parsed.style != "screen":
         raise UserError("--style: has no effect on the page; add --out, or remove --style")
 

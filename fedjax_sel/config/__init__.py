@@ -8,15 +8,14 @@ import numbers
 import os
 import re
 import tomllib
-import types
 import typing
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Unpack
+from typing import Annotated, Any, Literal, NamedTuple
 
-from fedjax_sel.config.typed import NamedSettings
-from fedjax_sel.core import parsing
+from fedjax_sel.core import parsing, plugins
 from fedjax_sel.core.parsing import one_of, shown
+from fedjax_sel.core.plugins import AtLeastOne, CountOrZero, Decay, NonNegative, Positive, PositiveShare, Within
 from fedjax_sel.errors import UserError
 
 VALUE = "value:"
@@ -131,9 +130,6 @@ def _available(text: str) -> str | None:
     return f"is neither a fraction such as 0.5, a .csv, .txt or .npy file, nor a mode; {advice}"
 
 
-_INF = float("inf")
-_SHARE = _range(lambda value: 0 <= value < 1, "is outside 0 (included) to 1 (excluded)")
-_POSITIVE = _range(lambda value: 0 < value < _INF, "is not a positive number")
 _INCREASING = _range(
     lambda rounds: all(1 <= one < 2**31 for one in rounds) and list(rounds) == sorted(set(rounds)),
     "is not a list of rounds from 1 to 2147483647 in increasing order, such as 150 300",
@@ -150,34 +146,18 @@ _LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile suc
 
 # Types of fields, with ranges. `convert` checks seeds and epochs.
 Pairs = tuple[tuple[str, Any], ...]
-Count = Annotated[int, _range(lambda value: 1 <= value < 2**31, "is outside 1 to 2147483647")]
-Positive = Annotated[float, _POSITIVE]
-NonNegative = Annotated[float, _range(lambda value: 0 <= value < _INF, "is negative or infinite; give 0 or more")]
-Fraction = Annotated[float, _SHARE]
-Seed = Annotated[int | None, _range(lambda seed: 0 <= seed < 2**31, "is outside 0 to 2147483647")]
-Folder = Annotated[str | None, _range(len, "is empty; name a folder, or remove the flag")]
+Count = Annotated[int, Within(1, 2**31 - 1)]
+Seed = Annotated[int, Within(0, 2**31 - 1)]
+Steps = Annotated[int, Within(1, 100_000)]
+Folder = Annotated[str, _range(len, "is empty; name a folder, or remove the flag")]
 ClientSizes = Annotated[str, _CLIENT_SIZES]
 FeatureSkew = Annotated[str, _FEATURE_SKEW]
-PositiveShare = Annotated[float, _range(lambda value: 0 < value <= 1, "is outside 0 (excluded) to 1 (included)")]
-ServerShare = Annotated[float | None, _SHARE]
-Steps = Annotated[int | None, _range(lambda steps: 1 <= steps <= 100_000, "is not a whole number from 1 to 100000")]
 Milestones = Annotated[tuple[int, ...], _INCREASING]
-ServerRate = Annotated[float | None, _POSITIVE]
 Available = Annotated[str, _available]
-Deadline = Annotated[str | None, _LIMIT]
-Factor = Annotated[float, _range(lambda factor: 1 <= factor < _INF, "is below 1 or not finite")]
-Concurrency = Annotated[int | None, _range(lambda count: count >= 1, "is below 1")]
-Staleness = Annotated[int | None, _range(lambda steps: steps >= 0, "is negative; give 0 or more")]
-Seconds = Annotated[float | None, _POSITIVE]
-Target = Annotated[float | None, _range(lambda value: value > 0, "is not positive")]
-Interval = Annotated[int, _range(lambda rounds: rounds >= 0, "is negative; give 0 for never")]
-AtOnce = Annotated[int | None, _range(lambda count: count >= 0, "is negative; give 0 for all clients at once")]
-Mesh = Annotated[str | None, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
-Budget = Annotated[str | None, _range(parsing.privacy, "")]  # so does `privacy`
-TrainingBudget = Annotated[str | None, _range(parsing.private_training, "")]
-SaveInterval = Annotated[int | None, _range(lambda rounds: rounds >= 1, "is below 1; remove it to save by time only")]
-SaveSeconds = Annotated[float, _range(lambda seconds: seconds > 0, "is not a positive number")]
-Kept = Annotated[int, _range(lambda count: count >= 0, "is negative; give 0 to save no checkpoints")]
+Deadline = Annotated[str, _LIMIT]
+Mesh = Annotated[str, _range(parsing.mesh_shape, "")]  # `mesh_shape` raises a UserError of its own
+Budget = Annotated[str, _range(parsing.privacy, "")]  # so does `privacy`
+TrainingBudget = Annotated[str, _range(parsing.private_training, "")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -190,14 +170,16 @@ class DataConfig:
         "prepared TFDS data set, or mypackage.module:factory",
     )
     dataset_args: Pairs = _setting((), "parameters of --dataset mypackage.module:factory")
-    data_dir: Folder = _setting(None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK)
-    holdout: Fraction = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
+    data_dir: Folder | None = _setting(
+        None, "folder of prepared data (default: TFDS_DATA_DIR, cache, or download)", _ON_DISK
+    )
+    holdout: Decay = _setting(0.0, "fraction of each client's examples held out for its losses (FedCor's code: 0.2)")
     loss_on: Literal["train", "holdout", "all"] = _setting("train", "client examples of reported losses", _HELD_OUT)
-    client_test: Fraction = _setting(0.0, "fraction of each client's examples that tests the models")
-    tuning_share: Fraction = _setting(
+    client_test: Decay = _setting(0.0, "fraction of each client's examples that tests the models")
+    tuning_share: Decay = _setting(
         0.0, "fraction of the training set that replaces the test set, to choose settings without test data"
     )
-    server_validation: ServerShare = _setting(
+    server_validation: Decay | None = _setting(
         None, "fraction of the training set reserved for the server (default: 0.05 if the strategy needs it)"
     )
 
@@ -211,7 +193,7 @@ class PartitionConfig:
     ] = _setting("shards", "scheme that assigns examples to clients; or mypackage.module:factory")
     partition_args: Pairs = _setting((), "parameters of --partition mypackage.module:factory")
     num_clients: Count = _setting(50, "N, number of clients in the federation")
-    unseen_clients: Fraction = _setting(0.0, "fraction of the N clients that never trains and tests the models")
+    unseen_clients: Decay = _setting(0.0, "fraction of the N clients that never trains and tests the models")
     shards_per_client: Count = _setting(1, "label-sorted shards per client (1SPC, 2SPC)", _partition("shards"))
     alpha: Positive = _setting(
         0.2,
@@ -251,7 +233,7 @@ class PartitionConfig:
         "this angle; noise:SIGMA: standard deviation from 0 to SIGMA, of pixels 0 to 1; contrast:FACTOR: contrast from "
         "1 / (1 + FACTOR) to 1 + FACTOR",
     )
-    label_noise: Fraction = _setting(0.0, "fraction of a noisy client's labels that are wrong")
+    label_noise: Decay = _setting(0.0, "fraction of a noisy client's labels that are wrong")
     noisy_clients: PositiveShare = _setting(1.0, "fraction of clients with wrong labels", _MISLABELED)
 
 
@@ -270,7 +252,7 @@ class ModelConfig:
         (), "parameters of --model mypackage.module:factory; of mlp: hidden=128 for one hidden layer"
     )
     task_args: Pairs = _setting((), "parameters of --task mypackage.module:factory")
-    model_dropout: Fraction = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
+    model_dropout: Decay = _setting(0.0, "dropout rate of hidden units during training", _BUILT_IN)
     initializer: Literal["pytorch", "kaiming-uniform", "kaiming-normal", "xavier-uniform", "xavier-normal"] = _setting(
         "pytorch", "weight initialization", _BUILT_IN
     )
@@ -299,7 +281,7 @@ class ModelConfig:
 class TrainingConfig:
     """Local training on clients, and aggregation on the server."""
 
-    local_steps: Steps = _setting(None, "SGD steps per client and round; alternative to --local-epochs")
+    local_steps: Steps | None = _setting(None, "SGD steps per client and round; alternative to --local-epochs")
     local_epochs: int | str | None = _setting(
         5,
         "local epochs per client and round; alternative to --local-steps; 1:5 draws a number from 1 to 5 for each "
@@ -310,7 +292,7 @@ class TrainingConfig:
     learning_rate: Positive = _setting(0.05, "learning rate of the clients")
     learning_rate_milestones: Milestones = _setting((), "rounds at which the learning rate decays")
     learning_rate_decay: Positive = _setting(0.5, "factor on the learning rate at each milestone", _MILESTONES)
-    momentum: Fraction = _setting(0.0, "momentum of the clients' SGD")
+    momentum: Decay = _setting(0.0, "momentum of the clients' SGD")
     momentum_buffer: Literal["reset", "persistent"] = _setting(
         "reset",
         "reset: the client optimizer's state is zeroed every round; persistent: it is kept until the client trains "
@@ -335,10 +317,10 @@ class TrainingConfig:
         None, "optimizer of the server: any Optax optimizer by name (default: the federated optimizer's own)"
     )
     server_optimizer_args: Pairs = _setting((), "parameters of --server-optimizer, e.g. momentum=0.9")
-    server_learning_rate: ServerRate = _setting(
+    server_learning_rate: Positive | None = _setting(
         None, "learning rate of the server's step on the averaged update (default: 1; adaptive optimizers: 0.01)"
     )
-    private_training: TrainingBudget = _setting(
+    private_training: TrainingBudget | None = _setting(
         None,
         "differential privacy of the trained model (DP-FedAvg): epsilon=8,delta=1e-5,clip=1 is each client's budget "
         "for the whole run; rounds=R: a client trains in at most R rounds; docs/private_training.md",
@@ -372,8 +354,8 @@ class SelectionConfig:
         "available: those available in round 1, and the others never",
         _SOME_AWAY,
     )
-    report_failure_rate: Fraction = _setting(0.0, "probability that a selected client's report is lost")
-    privacy: Budget = _setting(
+    report_failure_rate: Decay = _setting(0.0, "probability that a selected client's report is lost")
+    privacy: Budget | None = _setting(
         None,
         "differential privacy of what clients send for selection: epsilon=1,delta=1e-5 is each client's budget for the "
         "whole run; further values: docs/privacy.md",
@@ -397,13 +379,13 @@ class TimingConfig:
         "speed of each client's device: lognormal, tiers, correlated, or a .csv file; none: rounds have no duration",
     )
     timing_args: Pairs = _setting((), "parameters of --timing, e.g. sigma=0.5 jitter=0.2", _TIMED)
-    deadline: Deadline = _setting(
+    deadline: Deadline | None = _setting(
         None,
         "time limit of a round's training; later reports are lost (see --late-reports): seconds, or a quantile such as "
         "q0.8 of all clients' durations without jitter",
         _TIMED,
     )
-    over_select: Factor = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
+    over_select: AtLeastOne = _setting(1.0, "clients selected per round, as a multiple of K; the first K count", _TIMED)
     server_seconds: NonNegative = _setting(0.0, "seconds of the server's own work per round, e.g. selection", _TIMED)
     late_reports: Literal["drop", "use"] = _setting(
         "drop",
@@ -411,7 +393,7 @@ class TimingConfig:
         "in which they arrive, with the factor of --staleness, and their clients are unavailable until then",
         _LATE,
     )
-    concurrency: Concurrency = _setting(
+    concurrency: Count | None = _setting(
         None,
         "C, clients that train at the same time in asynchronous rounds: the server steps after each K reports, and "
         "starts K idle clients; a multiple of K (default: synchronous rounds)",
@@ -424,14 +406,14 @@ class TimingConfig:
         _STALE,
     )
     staleness_args: Pairs = _setting((), "parameters of --staleness, e.g. a=0.5", _STALE)
-    max_staleness: Staleness = _setting(None, "largest staleness of an aggregated report", _STALE)
-    availability_seconds: Seconds = _setting(
+    max_staleness: CountOrZero | None = _setting(None, "largest staleness of an aggregated report", _STALE)
+    availability_seconds: Positive | None = _setting(
         None,
         "simulated seconds of each column of a file of --available, or of each step of a mode or share; a client that "
         "becomes unavailable while it trains loses its report (default: a column per round)",
         _TIMED_ABSENCE,
     )
-    max_seconds: Seconds = _setting(
+    max_seconds: Positive | None = _setting(
         None,
         "simulated seconds after which a run ends, at the end of a --chunk; --rounds is then the upper bound",
         _TIMED,
@@ -444,35 +426,41 @@ class RunConfig:
 
     rounds: Count = _setting(100, "number of training rounds")
     seeds: tuple[int, ...] = _setting((0,), "replicates, run together: a count (5 means 0 1 2 3 4) or a list of seeds")
-    data_seed: Seed = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
-    model_seed: Seed = _setting(None, "seed of an initial model shared by all replicates (default: one per replicate)")
-    selection_seed: Seed = _setting(None, "seed of selection shared by all replicates (default: one per replicate)")
-    training_seed: Seed = _setting(
+    data_seed: Seed | None = _setting(None, "seed of a partition shared by all replicates (default: one per replicate)")
+    model_seed: Seed | None = _setting(
+        None, "seed of an initial model shared by all replicates (default: one per replicate)"
+    )
+    selection_seed: Seed | None = _setting(
+        None, "seed of selection shared by all replicates (default: one per replicate)"
+    )
+    training_seed: Seed | None = _setting(
         None, "seed of shuffles and dropout shared by all replicates (default: one per replicate)"
     )
-    target_accuracy: Target = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
+    target_accuracy: Positive | None = _setting(None, "test accuracy for the count of rounds to target, e.g. 0.62")
     eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
-    train_metrics_every: Interval = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
-    eval_clients_every: Interval = _setting(
+    train_metrics_every: CountOrZero = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
+    eval_clients_every: CountOrZero = _setting(
         0, "rounds between evaluations on the clients' own test data; 0: only after the last round"
     )
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
-    cohort_batch: AtOnce = _setting(None, "clients trained at once per device; 0: all (default: what fits in cache)")
+    cohort_batch: CountOrZero | None = _setting(
+        None, "clients trained at once per device; 0: all (default: what fits in cache)"
+    )
     seeds_at_once: int | None = _setting(
         None, "seeds on the devices at once; others run afterwards (default: the largest number that fits in memory)"
     )
-    mesh: Mesh = _setting(
+    mesh: Mesh | None = _setting(
         None,
         "device mesh seeds=A,clients=B: A groups of seeds, and B devices that share each group's clients (default: "
         "chosen automatically)",
     )
-    checkpoint_every: SaveInterval = _setting(
+    checkpoint_every: Count | None = _setting(
         None, "rounds between checkpoints, in addition to --checkpoint-seconds", _CHECKPOINTS
     )
-    checkpoint_seconds: SaveSeconds = _setting(
+    checkpoint_seconds: Positive = _setting(
         30.0, "seconds between checkpoints; the end of a run is always saved", _CHECKPOINTS
     )
-    keep: Kept = _setting(2, "number of checkpoints kept in the run folder; 0: save none")
+    keep: CountOrZero = _setting(2, "number of checkpoints kept in the run folder; 0: save none")
     resume: Literal["auto", "never", "must"] = _setting(
         "auto",
         "unfinished run in the folder; auto: resume it if present; never: set it aside and start again; must: resume "
@@ -482,7 +470,7 @@ class RunConfig:
     on_nonfinite: Literal["stop", "skip"] = _setting(
         "stop", "reaction to a client's update with NaN or infinity; stop: end the run; skip: drop the update"
     )
-    out: Folder = _setting(None, "run folder (default: a new folder in runs/)")
+    out: Folder | None = _setting(None, "run folder (default: a new folder in runs/)")
 
 
 VALUES = ("dataset", "partition", "model", "task", "algo", "optimizer", "available", "timing")
@@ -508,10 +496,11 @@ def flat_types() -> dict[str, Any]:
     return {name: hint for kind in CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}
 
 
-def ranges() -> dict[str, tuple[Range, ...]]:
+def ranges() -> dict[str, list[Range]]:
     """Return the ranges of every field by flat name."""
     hints = [typing.get_type_hints(kind, include_extras=True) for kind in CONCERNS.values()]
-    return {name: getattr(hint, "__metadata__", ()) for found in hints for name, hint in found.items()}
+    parts = {name: (hint, *typing.get_args(hint)) for found in hints for name, hint in found.items()}
+    return {name: [own for part in some for own in getattr(part, "__metadata__", ())] for name, some in parts.items()}
 
 
 def convert(name: str, value: Any) -> Any:
@@ -536,35 +525,20 @@ def convert(name: str, value: Any) -> Any:
             f"{flag}: a value of type {type(value).__name__} is not a name; pass it to fedjax_sel.Experiment.of("
             f"{name}=...)"
         )
-    if isinstance(kind, types.UnionType):
-        if value is None or (isinstance(value, str) and value.lower() == "none"):
-            return None
-        kind = next(option for option in typing.get_args(kind) if option is not types.NoneType)
-    if typing.get_origin(kind) is Literal:
-        if name in OPEN and isinstance(value, str) and ":" in value:
-            return value  # a plug-in, or the placeholder of a Python value
-        if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
-            value = f"{value:g}"
-        return one_of(flag, value, typing.get_args(kind))
+    if name in OPEN and isinstance(value, str) and ":" in value:
+        return value  # a plug-in, or the placeholder of a Python value
+    if name == "skewness" and isinstance(value, int | float) and not isinstance(value, bool):
+        value = f"{value:g}"
     if typing.get_origin(kind) is tuple:
         items = parsing.as_list(value)
         if items == ["none"]:
             return ()
         return tuple(parsing.scalar(flag, item, typing.get_args(kind)[0]) for item in items)
-    return parsing.scalar(flag, value, kind)
-
-
-if TYPE_CHECKING:
-
-    class _Flat(DataConfig, PartitionConfig, ModelConfig, TrainingConfig, SelectionConfig, TimingConfig, RunConfig):
-        """The fields that `Config.__getattr__` returns."""
-
-else:
-    _Flat = object
+    return plugins.convert(flag, value, kind)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(_Flat):
+class Config:
     """The configuration of a whole experiment. The default is the preset `quickstart`.
 
     Fields can be read by flat name: `config.algo` is `config.selection.algo`. `config.model` and `config.partition` are
@@ -579,28 +553,13 @@ class Config(_Flat):
     timing: TimingConfig = dataclasses.field(default_factory=TimingConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
-    if TYPE_CHECKING:  # the fields of `_Flat` are readable, but no arguments
+    def __getattr__(self, name: str) -> Any:
+        """Return a field by its flat name."""
+        if name not in FIELDS:
+            raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
+        return getattr(getattr(self, _CONCERN_OF[name]), name)
 
-        def __init__(
-            self,
-            data: DataConfig = ...,
-            partition: PartitionConfig = ...,
-            model: ModelConfig = ...,
-            training: TrainingConfig = ...,
-            selection: SelectionConfig = ...,
-            timing: TimingConfig = ...,
-            run: RunConfig = ...,
-        ) -> None: ...
-
-    else:
-
-        def __getattr__(self, name: str) -> Any:
-            """Return a field by its flat name."""
-            if name not in FIELDS:
-                raise AttributeError(f"a configuration has no field {name!r}; choose from {', '.join(FIELDS)}")
-            return getattr(getattr(self, _CONCERN_OF[name]), name)
-
-    def replace(self, /, **flat_names: Unpack[NamedSettings]) -> "Config":
+    def replace(self, /, **flat_names: Any) -> "Config":
         """Return a copy with some fields changed.
 
         Values are converted to the field's type. Setting `local_steps` unsets `local_epochs`, and vice versa.

@@ -7,11 +7,10 @@ import io
 import json
 import os
 import secrets
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
@@ -30,20 +29,25 @@ def temporary(path: Path, own: str = "") -> Path:
 
 
 def write(path: Path, content: bytes, sync: bool = False) -> None:
-    """Write a file atomically, the target of a symbolic link; of several concurrent writers, the last one wins.
+    """Write a file atomically, as `writing` does."""
+    with writing(path, sync) as file:
+        file.write(content)
 
-    With `sync`, wait until the content is on disk (fsync). Raise OSError on failure.
+
+@contextlib.contextmanager
+def writing(path: Path, sync: bool = False) -> Iterator[BinaryIO]:
+    """Open a file, or the target of a symbolic link, that replaces an earlier one at the end of the block.
+
+    Of several concurrent writers, the last one wins. With `sync`, wait until the content is on disk (fsync). Raise
+    OSError on failure.
     """
     path = Path(os.path.realpath(path))
-    with contextlib.suppress(FileNotFoundError):
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
     written = temporary(path, secrets.token_hex(4))
     try:
         with written.open("wb") as file:
-            file.write(content)
+            yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
@@ -72,12 +76,12 @@ def read_json(path: Path) -> Any:
     return json.loads(read_text(path))
 
 
-def read_array(path: Path, mapped: bool = False) -> "np.ndarray":
-    """Read an array from a .npy file, or memory-map it read-only; ValueError for other and damaged files."""
+def read_array(path: Path) -> "np.ndarray":
+    """Read an array from a .npy file; ValueError for other and damaged files."""
     import numpy as np  # imported here, because --help must stay fast
 
     try:
-        array = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
+        array = np.load(path, allow_pickle=False)
     except OSError:
         raise
     except Exception as error:  # a damaged header makes the parser raise many types of errors

@@ -74,17 +74,23 @@ class Within(NamedTuple):
     above: float = -math.inf
     below: float = math.inf
 
+    def __call__(self, value: float) -> str | None:
+        """Return why a number is not in the range, as the end of a message; None if it is."""
+        if self.least <= value <= self.most and self.above < value < self.below:
+            return None
+        return f"must be {'' if math.isfinite(value) else 'finite and '}{self}"
+
     def check(self, given: str, value: float, advice: str = "") -> None:
         """Reject a number that is not in the range; `given` names it in the message."""
-        if not (self.least <= value <= self.most and self.above < value < self.below):
-            raise UserError(f"{given}: must be {'' if math.isfinite(value) else 'finite and '}{self}{advice}")
+        if (reason := self(value)) is not None:
+            raise UserError(f"{given}: {reason}{advice}")
 
     def __str__(self) -> str:
         """Return the range in words: "above 0", "at least 1", or "from 0 to 1 (excluded)"."""
         is_open, low, high = self.above > self.least, max(self.least, self.above), min(self.most, self.below)
         if high == math.inf:
             return f"{'above' if is_open else 'at least'} {low:g}"
-        return f"from {low:g}{' (excluded)' * is_open} to {high:g}{' (excluded)' * (self.below < self.most)}"
+        return f"from {low:g}{' (excluded)' * is_open} to {high:.10g}{' (excluded)' * (self.below < self.most)}"
 
 
 # Types of common parameters.
@@ -147,18 +153,18 @@ def convert_parameters(
         kind, default = parameters.get(name, Parameter(Any, None))
         text = value if isinstance(value, str) else shown(value)
         given = f"{flag} {name}={text if len(text) <= LONGEST else '...'} of {owner}"
-        values[name] = _convert(given, value, kind, default)
+        values[name] = convert(given, value, kind, default)
     for name, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and name not in values:
             raise UserError(f"{flag} of {owner}: {name!r} is missing and has no default; give {name}=...")
     return values
 
 
-def _convert(given: str, value: Any, kind: Any, default: Any) -> Any:
+def convert(given: str, value: Any, kind: Any, default: Any = inspect.Parameter.empty) -> Any:
     """Convert a value to a type and check its range; `given` names the parameter in messages, with its `default`."""
     if typing.get_origin(kind) is Annotated:
         kind, *notes = typing.get_args(kind)
-        converted = _convert(given, value, kind, default)
+        converted = convert(given, value, kind, default)
         usual = f" {default:g}" if isinstance(default, int | float) else ""
         advice = "" if default is inspect.Parameter.empty else f"; leave it out for the default{usual}"
         for note in notes:
@@ -174,16 +180,13 @@ def _convert(given: str, value: Any, kind: Any, default: Any) -> Any:
         if len(kinds) < len(typing.get_args(kind)) and str(value).lower() == "none":
             return None
         if len(kinds) == 1:
-            return _convert(given, value, kinds[0], default)
+            return convert(given, value, kinds[0], default)
         for one in kinds:  # the first that fits
             with contextlib.suppress(UserError):
-                return _convert(given, value, one, default)
+                return convert(given, value, one, default)
         wanted = " | ".join(str(getattr(one, "__name__", one)) for one in kinds)
         raise UserError(f"{given}: {shown(value)} is not of type {wanted}")
-    try:
-        return parsing.as_kind(value, kind) if kind in KINDS else _number(value)
-    except (TypeError, ValueError, OverflowError, KeyError) as error:
-        raise UserError(f"{given}: {shown(value)} is not of type {kind.__name__}, {KINDS[kind]}") from error
+    return parsing.scalar(given, value, kind) if kind in KINDS else _number(value)
 
 
 def _number(value: Any) -> Any:

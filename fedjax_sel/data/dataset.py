@@ -27,8 +27,8 @@ _CHUNK_EXAMPLES = 4096
 def mean_and_std(name: str, *images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return the mean and standard deviation per channel of pixels scaled to [0, 1], for normalizing images.
 
-    The uint8 arrays ``[n, H, W, C]`` are read in chunks, so that memory maps are not loaded whole. A constant channel
-    has standard deviation 1.
+    The uint8 arrays ``[n, H, W, C]`` are counted in chunks, to save memory. The standard deviation of a
+    constant channel is 1.
     """
     channels = images[0].shape[-1]
     if name in _PUBLISHED and len(_PUBLISHED[name][0]) == channels:
@@ -54,8 +54,8 @@ class Dataset:
 
     Attributes:
         name: name that the data set was loaded by.
-        train_images: training inputs: images, uint8 ``[n, H, W, C]`` (possibly a read-only memory map); float32 or
-            int32 ``[n, ...]``; or a tree of such arrays.
+        train_images: training inputs: images, uint8 ``[n, H, W, C]``; float32 or int32 ``[n, ...]``; or a tree of
+            such arrays.
         train_labels: training targets: classes, int32 ``[n]`` in ``0 .. num_classes - 1``; float32 or int32
             ``[n, ...]``; or a tree of such arrays.
         test_images: inputs of m test examples, with the structure of `train_images`.
@@ -131,8 +131,7 @@ class Dataset:
                 if part.endswith("labels") and classic:
                     highest_label = max(highest_label, int(array.max(initial=0)))
                 digest.update(str((array.shape, array.dtype) if classic else (name, array.shape, array.dtype)).encode())
-                for first in range(0, len(array), _CHUNK_EXAMPLES):
-                    digest.update(array[first : first + _CHUNK_EXAMPLES].tobytes())
+                digest.update(np.ascontiguousarray(array).data)
         if classic and self.num_classes > highest_label + 1:
             digest.update(f"{self.num_classes} classes".encode())
         # The default of `build` depends on all training examples, including the examples held by the server.

@@ -28,11 +28,10 @@ def tracked(items: Sequence[Any], title: str) -> Iterable[Any]:
 
 
 class RemoteFile(NamedTuple):
-    """A file to download: its name in the folder, its address, its size and its SHA-256."""
+    """A file to download: its name in the folder, its address and its SHA-256."""
 
     name: str
     url: str
-    num_bytes: int
     sha256: str
 
 
@@ -64,25 +63,25 @@ _CIFARS = {
 
 # Source of the checksums: tensorflow-datasets 4.9.10.
 OFFICIAL: dict[str, tuple[RemoteFile, ...]] = {
-    dataset: tuple(RemoteFile(name, base + name, num_bytes, sha256) for name, num_bytes, sha256 in files)
+    dataset: tuple(RemoteFile(name, base + name, sha256) for name, sha256 in files)
     for dataset, (base, files) in {
         "mnist": (_MNIST, (
-            (_TRAIN_IMAGES, 9912422, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-            (_TRAIN_LABELS, 28881, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-            (_TEST_IMAGES, 1648877, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-            (_TEST_LABELS, 4542, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+            (_TRAIN_IMAGES, "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+            (_TRAIN_LABELS, "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+            (_TEST_IMAGES, "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+            (_TEST_LABELS, "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
         )),
         "fashion_mnist": (_FASHION_MNIST, (
-            (_TRAIN_IMAGES, 26421880, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
-            (_TRAIN_LABELS, 29515, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
-            (_TEST_IMAGES, 4422102, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
-            (_TEST_LABELS, 5148, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
+            (_TRAIN_IMAGES, "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+            (_TRAIN_LABELS, "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+            (_TEST_IMAGES, "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+            (_TEST_LABELS, "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
         )),
         "cifar10": (_CIFAR, (
-            ("cifar-10-binary.tar.gz", 170052171, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+            ("cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
         )),
         "cifar100": (_CIFAR, (
-            ("cifar-100-binary.tar.gz", 168513733, "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+            ("cifar-100-binary.tar.gz", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
         )),
     }.items()
 }  # fmt: skip

@@ -9,10 +9,9 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.data import examples as trees
-from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
-from fedjax_sel.data.partition import Partition, split_holdout
+from fedjax_sel.data.partition import ClientTests, Partition, split_holdout
 from fedjax_sel.timing import Timing
 
 

@@ -1,4 +1,4 @@
-"""Partitions: the assignment of a data set's training examples to clients, and hold-outs."""
+"""Partitions: the assignment of a data set's training examples to clients, hold-outs, and clients' own tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 from fedjax_sel.core.parsing import one_of, scalar, shown
 from fedjax_sel.core.plugins import convert_parameters
 from fedjax_sel.data import examples as trees
+from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.examples import Tree
 from fedjax_sel.data.schemes import TABLE, WITHOUT_LABELS
 from fedjax_sel.errors import UserError
@@ -25,6 +26,7 @@ HANDMADE = "indices"
 
 # One random stream per purpose, so that a hold-out does not change the assignment.
 _DEAL, _ORDER, _HOLDOUT = range(3)
+_UNSEEN, _TEST = 10, 11
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -188,8 +190,6 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
 
     Returns per client (train, holdout), int64 positions in random order; `holdout_size` gives the size of the hold-out.
     """
-    if not 0.0 <= fraction < 1.0:
-        raise UserError(f"holdout must be a share of at least 0 and below 1, not {fraction!r}")
     rng = generator(seed, _HOLDOUT)
     parts = []
     for own in partition.indices:
@@ -197,6 +197,46 @@ def split_holdout(partition: Partition, fraction: float, seed: int) -> list[tupl
         order = rng.permutation(own)
         parts.append((order[num_held_out:], order[:num_held_out]))
     return parts
+
+
+class ClientTests(NamedTuple):
+    """Each client's test examples: first the N training clients, then the clients that never train."""
+
+    positions: list[np.ndarray]  # int64 per client, possibly empty
+    in_training_set: bool  # whether they are positions in the training set; False: in the test set
+    natural: np.ndarray | None = None  # natural client of each, numbered as in `Dataset.client_ids`
+
+
+def split_tests(
+    partition: Partition, dataset: Dataset, share: float, num_unseen: int, seed: int
+) -> tuple[Partition, ClientTests | None]:
+    """Set the clients' test examples and the unseen clients aside.
+
+    With `share`, each client tests on this share of its examples; an unseen client tests on all of its examples.
+    Without it, natural clients test on their own examples of the test set, if the data set names their owners.
+
+    Returns:
+        The partition of the training clients' training examples, and the tests; None without tests.
+    """
+    own_tests, natural = None, None
+    unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:num_unseen])
+    seen = np.setdiff1d(np.arange(partition.num_clients), unseen)
+    if partition.scheme == "natural" and dataset.client_ids is not None:
+        natural = np.array([dataset.client_ids[partition.indices[client][0]] for client in (*seen, *unseen)])
+    if share == 0 and dataset.test_clients is not None and natural is not None:
+        own_tests = [np.flatnonzero(dataset.test_clients == client) for client in natural]
+    elif share == 0 and not num_unseen:
+        return partition, None
+    rng, training, held_out = generator(seed, _TEST), [], []
+    for client in seen:
+        own = partition.indices[client]
+        tested = rng.permutation(own)[: holdout_size(len(own), share)]
+        training.append(own[~np.isin(own, tested)])
+        held_out.append(tested)
+    positions = [*held_out, *(partition.indices[client] for client in unseen)] if own_tests is None else own_tests
+    remainder = np.setdiff1d(np.arange(partition.num_examples), np.concatenate(training))
+    kept = Partition(training, remainder, partition.scheme, partition.num_examples)
+    return kept, ClientTests(positions, own_tests is None, natural)
 
 
 def _whole_number(name: str, value: Any, least: int) -> int:

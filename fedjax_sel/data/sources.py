@@ -201,7 +201,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
             ``npz`` it is the folder that contains FOLDER or FILE.
 
     Returns:
-        The data set; its images may be memory-mapped.
+        The data set.
 
     Raises:
         UserError: the data set or the folder does not exist or is damaged, or a download fails.
@@ -229,7 +229,7 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
 
 
 def _from_usual_places(name: str) -> Dataset:
-    home = Path(os.path.expanduser("~")) / "tensorflow_datasets"  # below a folder "~" without a home folder
+    home = Path(os.path.expanduser("~/tensorflow_datasets"))
     variable = os.environ.get("TFDS_DATA_DIR")
     searched = _existing_folder(variable, "TFDS_DATA_DIR") if variable else home
     for folder in dict.fromkeys((searched, home)):

@@ -224,9 +224,7 @@ def _law(experiment: Experiment) -> Law | None:
         return None
     arguments = dict(settings.timing_args)
     if settings.timing.endswith(".csv"):
-        if "path" in arguments:
-            raise UserError(f"--timing-args path={arguments['path']}: --timing names the file; leave it out")
-        return LAWS.make("file", path=settings.timing, **arguments)
+        return LAWS.make("file", **{**arguments, "path": settings.timing})
     return LAWS.make(settings.timing, **arguments)
 
 

@@ -5,7 +5,7 @@ import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,11 +14,10 @@ import numpy as np
 from fedjax_sel import data, models, tasks
 from fedjax_sel.config import Config, ModelConfig, PartitionConfig, only_with
 from fedjax_sel.core import files, jax_settings, parsing, plugins
-from fedjax_sel.data import client_skew, client_tests, examples
+from fedjax_sel.data import client_skew, examples
 from fedjax_sel.data import partition as partitions
-from fedjax_sel.data.client_tests import ClientTests
 from fedjax_sel.data.dataset import Dataset
-from fedjax_sel.data.partition import Partition
+from fedjax_sel.data.partition import ClientTests, Partition
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 from fedjax_sel.experiment import checking
 from fedjax_sel.experiment.availability import Mode
@@ -56,13 +55,14 @@ def load_availability(path: Path) -> np.ndarray:
     return np.ascontiguousarray(table.T.astype(bool))
 
 
-class Given(NamedTuple):
-    """An experiment's data: examples, partitions, availability trace, and the law of the clients' devices."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Given:
+    """An experiment's data, in host memory: examples, partitions, availability trace, and the devices' law."""
 
     dataset: Dataset
     partitions: tuple[Partition, ...]  # one per seed
-    availability_trace: np.ndarray | None = None  # bool [T or more, N]
-    law: Law | None = None  # None without a clock
+    availability_trace: np.ndarray | None = None  # bool [T or more, N]; None without a trace
+    law: Law | None = None  # speed of the clients' devices; None without a clock
     client_tests: tuple[ClientTests, ...] | None = None  # one per seed; None without tests of clients
 
     def devices(self, seeds: Sequence[int]) -> np.ndarray | None:
@@ -85,7 +85,7 @@ def gather(experiment: Experiment, server_share: float, law: Law | None) -> Give
     availability_trace = trace(experiment)
     dataset = load_data(experiment, server_share)
     dataset, parts, tests = partitioned(experiment, dataset)
-    return Given(dataset, parts, availability_trace, law, tests)
+    return Given(dataset=dataset, partitions=parts, availability_trace=availability_trace, law=law, client_tests=tests)
 
 
 def partitioned(
@@ -102,7 +102,7 @@ def partitioned(
         dataset, parts = client_skew.transformed(dataset, parts, seeds, settings.feature_skew)
     unseen = settings.num_clients - config.num_training_clients
     pairs = [
-        client_tests.split(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
+        partitions.split_tests(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
     ]
     parts, tests = zip(*pairs)
     if settings.label_noise:
@@ -449,26 +449,16 @@ def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Ta
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """An experiment's parts, built and checked; all data is in host memory."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Problem(Given):
+    """An experiment's parts, built and checked."""
 
     config: Config
-    dataset: Dataset
-    partitions: tuple[Partition, ...]  # one per seed
     model: Model
     task: Task
     strategy: Strategy
     optimizers: Optimizers
-    availability_trace: np.ndarray | None = None  # bool [T or more, N]
-    law: Law | None = None  # speed of the clients' devices; None without a clock
     mode: Mode | None = None  # mode of availability; None for a fraction, a file or a table
-    client_tests: tuple[ClientTests, ...] | None = None  # one per seed; None without tests of clients
-
-    @property
-    def given(self) -> Given:
-        """The experiment's data, partitions, availability trace and law of the devices."""
-        return Given(self.dataset, self.partitions, self.availability_trace, self.law, self.client_tests)
 
 
 def pose(experiment_or_config: Experiment | Config) -> Problem:
@@ -480,8 +470,9 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     strategy, optimizers, task, law, mode = check(experiment)
-    dataset, dealt, availability_trace, _, tests = gather(experiment, server_validation(config, strategy), law)
-    largest = max(int(part.sizes.max()) for part in dealt)
+    given = gather(experiment, server_validation(config, strategy), law)
+    dataset = given.dataset
+    largest = max(int(part.sizes.max()) for part in given.partitions)
     usable = largest - partitions.holdout_size(largest, config.data.holdout)
     if not config.training.full_batch and config.training.batch_size > usable:
         raise UserError(
@@ -499,4 +490,5 @@ def pose(experiment_or_config: Experiment | Config) -> Problem:
         raise UserError(
             f"--available {mode.name}: it depends on labels, but {dataset.name} has no classes; choose another mode"
         )
-    return Problem(config, dataset, dealt, model, task, strategy, optimizers, availability_trace, law, mode, tests)
+    parts = {"model": model, "task": task, "strategy": strategy, "optimizers": optimizers, "mode": mode}
+    return Problem(**vars(given), config=config, **parts)

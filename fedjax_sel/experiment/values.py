@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 import numpy as np
 
 from fedjax_sel.config import PAIRS, VALUE, Config, is_value
-from fedjax_sel.config.typed import Settings
 from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
@@ -26,19 +25,6 @@ from fedjax_sel.training.optimizers import FederatedOptimizer
 
 Deal = Callable[[Dataset, int, int], Any]
 """Function (data set, number of clients, seed) -> a Partition, or a list of example positions per client."""
-
-
-class Choices(Settings, total=False):
-    """Keyword arguments of `Experiment.of`: all fields of a configuration, with values in place of names."""
-
-    dataset: str | Dataset
-    partition: str | Partition | Deal | Sequence[Any]
-    model: Any
-    task: str | Task
-    algo: str | Strategy
-    optimizer: str | FederatedOptimizer
-    available: float | str | np.ndarray | Sequence[Any]
-    timing: str | Timing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,9 +65,7 @@ class Experiment:
     timing: Timing | None = None
 
     @classmethod
-    def of(
-        cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]
-    ) -> Experiment:
+    def of(cls, config: Config | None = None, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
         """Build an experiment from a configuration, settings by their flat names, and Python values.
 
         Args:
@@ -102,7 +86,7 @@ class Experiment:
             raise _not_a_config(config)
         return cls(config or Config()).replace(names=names, **choices)
 
-    def replace(self, *, names: Mapping[str, str] | None = None, **choices: Unpack[Choices]) -> Experiment:
+    def replace(self, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
         """Return a copy of the experiment with other settings and values, as in `of`.
 
         Args:

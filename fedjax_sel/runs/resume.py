@@ -48,7 +48,7 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
     return {
         "fingerprint": problem.config.fingerprint(),
         "config": problem.config.to_json(),
-        "data": folder.digests(problem.given, problem.config.run.seeds),
+        "data": folder.digests(problem, problem.config.run.seeds),
         "source": problem.dataset.source,
         "server_validation": server_validation(problem.config, problem.strategy),
         "higher_is_better": problem.task.measure.higher_is_better,

@@ -176,7 +176,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
                 common[job.conditions] = pose(_with_random(job))
         problem = dataclasses.replace(common[job.conditions], config=job.config, strategy=strategy)
         ready.append((job, problem))
-    data = {name: folder.digests(one.given, one.config.run.seeds) for name, one in common.items()}
+    data = {name: folder.digests(one, one.config.run.seeds) for name, one in common.items()}
     checked = []
     for job, problem in ready:
         path, digests, done = _path(job), data[job.conditions], None

@@ -8,7 +8,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, metrics
-from fedjax_sel.data import Dataset, client_tests, partition
+from fedjax_sel.data import Dataset, partition
 from fedjax_sel.experiment.problem import pose
 
 SMALL = fedjax_sel.preset("quickstart").replace(
@@ -53,11 +53,11 @@ def test_natural_clients_test_on_their_own_test_examples():
     train, test = np.repeat([5, 7, 9], 6), np.array([9, 5, 5, 3, 9, 5])
     dataset = natural(train, test)
     whole = partition.make("natural", dataset.train_labels, 3, 0, client_ids=dataset.client_ids)
-    part, tests = client_tests.split(whole, dataset, 0.0, 0, 0)
+    part, tests = partition.split_tests(whole, dataset, 0.0, 0, 0)
     assert part.sizes.tolist() == [6, 6, 6] and not tests.in_training_set
     names = [int(dataset.client_ids[own[0]]) for own in part.indices]
     assert {name: own.tolist() for name, own in zip(names, tests.positions)} == {5: [1, 2, 5], 7: [], 9: [0, 4]}
-    part, tests = client_tests.split(whole, dataset, 0.0, 1, 0)
+    part, tests = partition.split_tests(whole, dataset, 0.0, 1, 0)
     assert part.num_clients == 2 and len(tests.positions) == 3
 
 

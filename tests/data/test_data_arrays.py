@@ -204,7 +204,7 @@ def test_classes_without_an_example_are_announced(labels, classes, absent):
 def test_a_copy_of_what_has_no_classes_and_has_clients(isolated):
     made = Dataset.from_arrays(**pair(FLOATS, FLOATS[:, :2]), client_ids=[*"aabbccddeeff"])
     copy = cache.fetch(isolated, "arrays", "0", lambda: made)
-    assert list(isolated.glob("arrays-0")) and copy.digest() == made.digest() and copy.mean is None
+    assert list(isolated.glob("arrays-0.npz")) and copy.digest() == made.digest() and copy.mean is None
     np.testing.assert_array_equal(copy.client_ids, made.client_ids)
     again = cache.fetch(isolated, "arrays", "0", lambda: pytest.fail("the copy must be used"))
     np.testing.assert_array_equal(again.client_ids, np.repeat(np.arange(6), 2))

@@ -102,7 +102,7 @@ def test_wrong_labels_are_equally_likely():
     [
         ("digits", {"feature_skew": "noise"}, "--feature-skew: 'noise' is not none, turns"),
         ("digits", {"feature_skew": "blur:1"}, "--feature-skew: 'blur:1' is not none, turns"),
-        ("digits", {"label_noise": 1.0}, "--label-noise: 1.0 is outside 0"),
+        ("digits", {"label_noise": 1.0}, "--label-noise: 1.0 must be from 0 to 1"),
         ("digits", {"partition": "iid", "client_sizes": "lognormal"}, "--client-sizes: 'lognormal' is not equal"),
         ("floats", {"feature_skew": "turns"}, "--feature-skew: turns changes images"),
         ("oblong", {"feature_skew": "turns"}, "--feature-skew: turns needs square images"),

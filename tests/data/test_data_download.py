@@ -39,8 +39,7 @@ FILES = {
 
 def table(files: dict[str, bytes], address: str) -> tuple[RemoteFile, ...]:
     return tuple(
-        RemoteFile(name, f"{address}/{name}", len(content), hashlib.sha256(content).hexdigest())
-        for name, content in files.items()
+        RemoteFile(name, f"{address}/{name}", hashlib.sha256(content).hexdigest()) for name, content in files.items()
     )
 
 
@@ -121,7 +120,7 @@ def test_an_existing_data_folder_is_downloaded_into(server, isolated, tmp_path):
 def test_a_damaged_copy_is_made_again_from_the_kept_files(server, isolated):
     data.load("mnist")
     (copy,) = isolated.glob("mnist-*")
-    (copy / "test_labels.npy").unlink()
+    copy.write_bytes(b"")
     with pytest.warns(UserWarning, match="damaged"):
         check(data.load("mnist"))
     assert len(server.requests) == 4, "the kept files must be used"
@@ -130,11 +129,11 @@ def test_a_damaged_copy_is_made_again_from_the_kept_files(server, isolated):
 def test_a_damaged_copy_is_named_where_it_cannot_be_made_again(server, isolated):
     data.load("mnist")
     (copy,) = isolated.glob("mnist-*")
-    (copy / "test_labels.npy").unlink()
+    copy.write_bytes(b"")
     for kept in (isolated / "downloads/mnist").iterdir():
         kept.unlink()
     server.files.clear()
-    with pytest.warns(UserWarning, match="test_labels.npy"), pytest.raises(UserError, match="answered 404"):
+    with pytest.warns(UserWarning, match="damaged"), pytest.raises(UserError, match="answered 404"):
         data.load("mnist")
 
 
@@ -298,6 +297,7 @@ def test_cifar_100_has_fine_labels(server, monkeypatch, isolated):
 def test_the_registered_checksums_are_those_of_tfds():
     folder = Path(pytest.importorskip("tensorflow_datasets").__file__).parent / "url_checksums"
     for dataset, files in download.OFFICIAL.items():
-        registered = {tuple(line.split("\t")) for line in (folder / f"{dataset}.txt").read_text().splitlines()}
+        lines = (folder / f"{dataset}.txt").read_text().splitlines()
+        registered = {(url, sha256, name) for url, _, sha256, name in (line.split("\t") for line in lines)}
         for file in files:
-            assert (file.url, str(file.num_bytes), file.sha256, file.name) in registered
+            assert (file.url, file.sha256, file.name) in registered

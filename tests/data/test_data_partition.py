@@ -617,12 +617,3 @@ def test_the_preview_refuses_in_one_sentence(tmp_path):
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and "--num-clients" in done.stderr
     assert "Traceback" in preview(tmp_path, "--num-clients", "0", "--debug").stderr
-
-
-@pytest.mark.parametrize(
-    "flags,words",
-    [(["--rounds", "7"], "--rounds: has no effect without --available"),
-     (["--timing", "tiers", "--available", "0.5"], "--timing: has no effect without --available speed")],
-)  # fmt: skip
-def test_the_preview_names_a_flag_without_effect(capsys, flags, words):
-    assert command_line.guarded(data.main, flags) == 2 and words in capsys.readouterr().err

@@ -70,35 +70,6 @@ def test_rounds_that_were_not_written_there_are_written_when_a_run_goes_on(tmp_p
     assert [step for step, _ in late.steps] == [1, 2, 3, 4, 5]
 
 
-def test_tensorboards_files_of_a_killed_process_are_written_anew(tmp_path):
-    """What it was only about to write died with it, and nobody can tell what that was."""
-    pytest.importorskip("tensorboardX")
-    config = SMALL.replace(chunk=1, checkpoint_every=1)
-    log = logs.make(["tensorboard"], tmp_path / "run")[0]
-    fedjax_sel.run(config, out=str(tmp_path / "run"), callbacks=[log, StopOnce()])
-    for file in log.folder.glob("events.*"):
-        file.unlink()  # more than a kill would take
-    result = fedjax_sel.run(config, out=str(tmp_path / "run"), callbacks=logs.make(["tensorboard"], tmp_path / "run"))
-    (curves,) = tensorboard_runs(log.folder).values()
-    assert list(curves["gemd/seed_3"].values()) == [pytest.approx(one) for one in result.gemd[0]]
-
-
-def test_a_resumed_run_replaces_tensorboards_earlier_rounds(tmp_path, monkeypatch):
-    opened = []
-
-    class Writer(types.SimpleNamespace):
-        def __init__(self, folder, **options):
-            opened.append(options)
-            super().__init__(add_text=lambda *_: None, add_scalar=lambda *_: None, close=lambda: None)
-
-    monkeypatch.setitem(sys.modules, "tensorboardX", types.SimpleNamespace(SummaryWriter=Writer))
-    for rounds in (0, 2):
-        (log,) = logs.make(["tensorboard"], tmp_path)
-        log.start(SMALL, rounds)
-        log.end(types.SimpleNamespace(finished=False))
-    assert opened == [{}, {"purge_step": 0}]
-
-
 class StopOnce:
     def chunk(self, rounds, first):
         return first == 0

@@ -31,7 +31,7 @@ def made(tmp_path_factory):
     for name, seed in (("A", 0), ("B", 1)):
         blobs = data.load(f"synthetic:train_size=600,test_size=100,image_size=8,seed={seed}")
         blobs = data.Dataset(**{**vars(blobs), "name": "mnist"})
-        cache.write(cache.copy_folder(place / name, "mnist", download.fingerprint("mnist")), blobs)
+        cache.write(cache.path_of(place / name, "mnist", download.fingerprint("mnist")), blobs)
     who = np.ones((12, 6), int)
     who[0, 1] = 0
     np.savetxt(place / "who.csv", who, fmt="%d", delimiter=",")

@@ -549,7 +549,7 @@ def test_other_optimizers_send_next_to_nothing(name, floats):
         ({"server_optimizer": "amda", "server_learning_rate": 1}, "--server-optimizer: unknown 'amda'; did you mean"),
         ({"optimizer": "fedproxx"}, "--optimizer: unknown 'fedproxx'; did you mean 'fedprox'"),
         ({"optimizer_args": "mu=1"}, "--optimizer-args of fedavg: unknown 'mu'"),
-        ({"server_learning_rate": 0}, "--server-learning-rate: 0.0 is not a positive number"),
+        ({"server_learning_rate": 0}, "--server-learning-rate: 0.0 must be above 0"),
         ({"local_epochs": "3:1"}, "'3:1' has its bounds reversed; give 1:3"),
         ({"local_epochs": "0:2"}, "'0:2' is not a whole number from 1 to 10000, or a range of them such as 1:5"),
         ({"local_epochs": "1:x"}, "--local-epochs: 'x' is not a whole number"),

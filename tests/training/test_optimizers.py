@@ -387,7 +387,7 @@ def test_every_optimizer_is_listed_and_made():
     [
         ("fedporx", {}, "--optimizer: unknown 'fedporx'; did you mean 'fedprox'"),
         ("fedprox", {"mue": 1}, "--optimizer-args of fedprox: unknown 'mue'; did you mean 'mu'"),
-        ("fedprox", {"mu": "much"}, "--optimizer-args mu=much of fedprox: 'much' is not of type float"),
+        ("fedprox", {"mu": "much"}, "--optimizer-args mu=much of fedprox: 'much' is not a number"),
         ("scaffold", {"mu": 1}, "--optimizer-args of scaffold: unknown 'mu'"),
         ("nobodys:theirs", {}, "--optimizer nobodys:theirs: there is no module 'nobodys'"),
         ("fedjax_sel.metrics:running", {}, "--optimizer fedjax_sel.metrics:running: 'fedjax_sel.metrics' has no"),
@@ -436,7 +436,7 @@ def test_optax_by_name_takes_its_parameters():
         ("adam", {"eps": -1}, r"eps=-1(\.0)? of adam: must be at least 0"),
         ("sgd", {"momentum": 1}, "momentum=1.* of sgd: must be from 0 to 1"),
         ("rmsprop", {"decay": -0.1}, "decay=-0.1 of rmsprop: must be from 0 to 1"),
-        ("sgd", {"momentum": "lots"}, "cannot be used here|'lots' is not of type float"),  # as Optax declares it
+        ("sgd", {"momentum": "lots"}, "cannot be used here|'lots' is not a number"),  # as Optax declares it
     ],
 )
 def test_bad_names_of_optax_are_answered_in_one_sentence(name, arguments, message):

@@ -544,12 +544,6 @@ def test_seeds_that_are_none(seed):
         partition.make("iid", EVEN, 10, seed)
 
 
-@pytest.mark.parametrize("fraction", [-0.1, 1.0, np.nan])
-def test_fractions_that_are_none(fraction):
-    with pytest.raises(UserError, match="holdout"):
-        partition.split_holdout(partition.make("iid", EVEN, 10, 0), fraction, 0)
-
-
 def test_an_option_of_none_keeps_the_default():
     plain, none = (partition.make("dirichlet_qp", EVEN, 100, 0, **o) for o in ({}, {"alpha": None}))
     assert plain.digest() == none.digest()

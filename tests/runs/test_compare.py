@@ -70,7 +70,7 @@ BAD = [
     (["--algos", "random", "no_such_module:thing"], ["no_such_module:thing"]),
     (["--algo", "random", "--algos", "random"], ["--algo", "did you mean '--algos'?"]),
     (["--algos", "random", "--num-selected", "11", "--num-clients", "10"], ["--num-selected", "at most"]),
-    (["--algos", "random", "--rounds", "0"], ["--rounds", "outside 1 to"]),
+    (["--algos", "random", "--rounds", "0"], ["--rounds", "must be from 1 to"]),
     (["--algos", "random", "--preset", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
     (["--algos", "random", "--optimizer", "fedavg", "--optimizers", "fedprox"], ["--optimizer and --optimizers"]),
     (["--algos", "random", "--batch-size", "5000"], ["--batch-size", "largest client"]),

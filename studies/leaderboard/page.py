@@ -44,9 +44,9 @@ random. Bold gains are significant: the joint test of all comparisons of a colum
 (docs/statistics.md). "Leads in" counts the seeds with a gain. The best round of a run is chosen on the clients' own
 tests, among every tenth, so that a gain which only damps oscillations is smaller there. Equal MB is the smallest
 traffic of a seed of random selection, equal seconds the smallest total time of any row and seed. The worst tenth of
-clients is measured on the clients' own tests, in the last fifth of the rounds. Targets: the accuracy of random selection, rounded down to a whole
-percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in which some seed never arrives and counts all
-rounds."""
+clients is measured on the clients' own tests, in the last fifth of the rounds. Targets: the accuracy of random
+selection, rounded down to a whole percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in which
+some seed never arrives and counts all rounds."""
 
 
 class Table(NamedTuple):

@@ -45,37 +45,17 @@ def _in_turn_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-@jax.custom_jvp
 @_in_turn_on_cpus
 def cholesky(matrix: jax.Array) -> jax.Array:
     """Return the lower factor of one symmetric matrix, [N, N]; NaN if it is not positive definite."""
     return lax.linalg.cholesky(matrix, symmetrize_input=False)
 
 
-@cholesky.defjvp
-def _(primals, tangents):
-    """Return L and its tangent L F(L^-1 dM L^-T), where F keeps the lower triangle and halves the diagonal.
-
-    Murray 2016, Eq. 8.
-    """
-    factor = cholesky(*primals)
-    inverse = inverse_of_lower(factor)
-    whitened = inverse @ tangents[0] @ inverse.T
-    return factor, factor @ (jnp.tril(whitened) - jnp.diag(jnp.diag(whitened)) / 2)
-
-
-@jax.custom_jvp
 @_in_turn_on_cpus
 def inverse_of_lower(factor: jax.Array) -> jax.Array:
     """Return the inverse of one lower triangular matrix, [N, N]."""
     identity = jnp.eye(factor.shape[0], dtype=factor.dtype)
     return lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
-
-
-@inverse_of_lower.defjvp
-def _(primals, tangents):
-    inverse = inverse_of_lower(*primals)
-    return inverse, -inverse @ jnp.tril(tangents[0]) @ inverse
 
 
 @_in_turn_on_cpus

@@ -148,3 +148,20 @@ def test_what_two_pages_say_of_families_and_tuning_is_what_the_results_say():
     }  # fmt: skip
     text = (pages.ROOT / "docs" / "choosing_a_strategy.md").read_text(encoding="utf-8").replace("\n  ", " ")
     assert "helped `pow_d` and `gpfl`, both under Dirichlet 0.2, and harmed `fedgp` with two labels" in text
+
+
+def test_what_the_privacy_page_says_of_leads_is_what_the_study_says():
+    found = {}
+    for task in ("gray", "color"):
+        with (pages.ROOT / "results" / "privacy" / f"{task}-2labels" / "table.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                found.setdefault((task, row["algo"]), {})[float(row["epsilon"])] = row["verdict"] == "better"
+
+    def least(task, algo):
+        better = found[task, algo]
+        kept = [one for one in sorted(better) if all(better[other] for other in better if other >= one)]
+        return kept[0]
+
+    assert [least(task, "fed_cbs") for task in ("gray", "color")] == [0.1, 0.1]
+    assert [least(task, "fedcor") for task in ("gray", "color")] == [3, 1]
+    assert [least(task, "clustered") for task in ("gray", "color")] == [10, np.inf]

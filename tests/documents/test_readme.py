@@ -66,6 +66,10 @@ def test_its_advice_follows_from_the_results():
     on_both = {name for name in tasks[0] if all(task[name]["accuracy_verdict"] == "better" for task in tasks)}
     assert {name for name in on_both if name.endswith(" + fedyogi")} == {"random + fedyogi", "fed_cbs + fedyogi"}
     assert {"fed_cbs", "clustered", "fedcor"} <= on_both
+    with (pages.ROOT / "results/leaderboard/gray-dir0.3-noise/table.csv").open(newline="") as file:
+        noise = {row["row"]: row for row in csv.DictReader(file)}
+    assert noise["fed_cbs"]["accuracy_verdict"] == "worse"
+    assert f"it loses {-float(noise['fed_cbs']['accuracy_difference']):.3f}." in READ
     worse = [name for name in tasks[0] if all(task[name]["accuracy_verdict"] == "worse" for task in tasks)]
     assert worse == ["hics_fl"]
     assert all(2 <= float(task["fedcor"]["times_random"]) <= 4 for task in tasks)

@@ -217,3 +217,8 @@ def test_seeds_and_milestones_from_other_sequences():
     assert Config().replace(seeds=np.array([4, 5])).run.seeds == (4, 5)
     fedcor = preset("fedcor/fmnist-1spc")
     assert fedcor.replace(learning_rate_milestones="none").training.learning_rate_milestones == ()
+
+
+def test_a_count_of_seeds_that_is_a_typing_error_is_one_sentence_at_once():
+    with pytest.raises(UserError, match=r"--seeds: 1000000000 exceeds the maximum of 10000 seeds; give fewer"):
+        Config().replace(seeds=10**9)

@@ -70,6 +70,9 @@ def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:
     raise UserError(f"{what}: unknown {shown(value)}; {did_you_mean(str(value), (str(name) for name in allowed))}")
 
 
+MOST_SEEDS = 10_000
+
+
 def as_list(value: Any) -> list[Any]:
     """Convert a string, a single value or an iterable to a list."""
     if isinstance(value, str):
@@ -147,10 +150,12 @@ def seeds(value: Any) -> tuple[int, ...]:
         count = scalar("--seeds", items[0], int)
         if count < 1:
             raise UserError(f"--seeds: {count} is below 1; give a count such as 5, or several seeds such as 3 4 7")
-        items = range(count)
+        items = range(min(count, MOST_SEEDS + 1))
     found = tuple(scalar("--seeds", item, int) for item in items)
     if not found:
         raise UserError(f"--seeds: {shown(value)} is empty; give a count such as 5")
+    if len(found) > MOST_SEEDS:
+        raise UserError(f"--seeds: {shown(value)} exceeds the maximum of {MOST_SEEDS} seeds; give fewer")
     if not all(0 <= seed < 2**31 for seed in found):
         raise UserError(f"--seeds: {shown(found)} has a seed outside 0 to 2147483647")
     if len(set(found)) < len(found):

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedjax_sel.core import files
 from fedjax_sel.data.dataset import Dataset
+from fedjax_sel.errors import UserError
 
 _ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "client_ids", "test_clients")
 _ABOUT = ("name", "num_classes", "source", "mean", "std")
@@ -21,7 +22,10 @@ _ABOUT = ("name", "num_classes", "source", "mean", "std")
 def root() -> Path:
     """Return the folder of decoded copies: FEDJAX_SEL_CACHE, else below XDG_CACHE_HOME, else below ~/.cache."""
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(os.environ.get("FEDJAX_SEL_CACHE") or f"{base}/fedjax_sel"))
+    try:
+        return Path(os.environ.get("FEDJAX_SEL_CACHE") or f"{base}/fedjax_sel").expanduser()
+    except RuntimeError as error:
+        raise UserError("FEDJAX_SEL_CACHE: there is no home folder; set it to the absolute path of a folder") from error
 
 
 def path_of(parent: Path, name: str, fingerprint: str) -> Path:

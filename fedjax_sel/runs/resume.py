@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fedjax_sel import strategies
 from fedjax_sel.config import Config
 from fedjax_sel.core import jax_settings, plugins
 from fedjax_sel.core.files import FolderLock
@@ -63,8 +64,13 @@ def about(problem: Problem, laid_out: Layout) -> Manifest:
 
 
 def _sources(config: Config) -> dict[str, plugins.Sources]:
-    """Return what identifies the code of each plug-in."""
-    return {name: plugins.sources(name) for name in config.plugins()}
+    """Return what identifies the code of each plug-in, and the parameters of a strategy, such as data that it read."""
+    found, chosen = {name: plugins.sources(name) for name in config.plugins()}, config.selection
+    if found.get(chosen.algo):
+        with contextlib.suppress(UserError):
+            strategy = strategies.make(chosen.algo, **dict(chosen.algo_args))
+            found[chosen.algo] |= {"its parameters": plugins.parameter_digest(strategy)}
+    return found
 
 
 def edited_plugins(out: Path, config: Config) -> list[str]:

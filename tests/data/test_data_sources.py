@@ -167,9 +167,14 @@ def test_a_home_folder_that_does_not_exist(prepared, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"TFDS_DATA_DIR ~nosuchuser/data does not exist"):
         data.load("mnist")
     monkeypatch.setenv("TFDS_DATA_DIR", str(prepared))
+    monkeypatch.setenv("FEDJAX_SEL_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda number: {}[number])  # a container's user whom nobody knows
     assert len(data.load("tiny_gray").train_labels) == 30
+    monkeypatch.delenv("FEDJAX_SEL_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(UserError, match="FEDJAX_SEL_CACHE: there is no home folder"):
+        data.load("tiny_gray")
 
 
 def test_a_set_that_is_not_in_the_folder(prepared):

@@ -3,9 +3,10 @@
 import importlib
 import sys
 
+import numpy as np
 import pytest
 
-from fedjax_sel import Config, testing
+from fedjax_sel import Config, strategies, testing
 from fedjax_sel.cli import command_line, compare, data, train
 from fedjax_sel.cli import test as kit
 from fedjax_sel.core.plugins import sources
@@ -172,6 +173,21 @@ def test_an_edited_plugin_is_named_without_any_checkpoint(here):
     (here / "run").mkdir()
     run_files.write(here / "run" / "result.json", about)
     assert "own_strategy:sound was edited since" in resume.edited_plugins(here / "run", config)[0]
+
+
+def test_other_data_that_a_strategy_read_are_named(here):
+    (here / "reads_data.py").write_text(
+        "import numpy as np\nfrom fedjax_sel.strategies.contract import Selection, Strategy\n"
+        "def make():\n    order = np.load('order.npy')\n"
+        "    return Strategy('reads', lambda key, state, now: Selection.of(order[: now.env.num_selected], None))\n"
+    )
+    np.save(here / "order.npy", np.arange(9))
+    strategies.make("reads_data:make")  # a run has loaded the module
+    config, found = Config().replace(algo="reads_data:make"), []
+    for order in (np.arange(9), np.arange(9), np.arange(9)[::-1].copy()):
+        np.save(here / "order.npy", order)
+        found.append(resume._sources(config))
+    assert found[0] == found[1] and found[0] != found[2]
 
 
 @pytest.mark.slow

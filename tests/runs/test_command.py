@@ -36,7 +36,7 @@ BAD = [
     (["--rounds", "many"], ["--rounds", "'many'", "whole number"]),
     (["--rounds", "1.5"], ["--rounds", "'1.5'", "whole number"]),
     (["--learning-rate", "fast"], ["--learning-rate", "'fast'", "a number"]),
-    (["--learning-rate", "nan"], ["--learning-rate", "must be above 0"]),
+    (["--learning-rate", "nan"], ["--learning-rate", "must be finite and above 0"]),
     (["--learning-rate", "-1"], ["--learning-rate", "must be above 0"]),
     (["--rounds", "0"], ["--rounds", "must be from 1 to"]),
     (["--num-selected", "0"], ["--num-selected", "must be from 1 to"]),
@@ -66,10 +66,6 @@ BAD = [
     (["--algo-args", "profile"], ["--algo-args", "key=value"]),
     (["--algo-args", "profil=fc1"], ["fl_dp3s", "did you mean 'profile' or 'pool'?"]),
     (["--algo-args", "profile=fc9"], ["profile", "did you mean 'fc1'?"]),
-    (
-        ["--partition", "dirichlet_qp", "--num-clients", "5", "--num-selected", "2"],
-        ["--partition dirichlet_qp", "--alpha", "--num-clients"],
-    ),
     (["--partition", "dirichlet_qp", "--alpha", "0"], ["--alpha", "must be above 0"]),
     (["--num-clients", "5000"], ["5000"]),
     (["--partition", "natural"], ["natural"]),
@@ -111,7 +107,7 @@ BAD = [
     (["--server-learning-rate", "0"], ["--server-learning-rate", "must be above 0"]),
     (["--shards-per-client", "0"], ["--shards-per-client", "must be from 1 to"]),
     (["--train-metrics-every", "-1"], ["--train-metrics-every", "must be at least 0"]),
-    (["--model-seed", "-3"], ["--model-seed", "outside"]),
+    (["--model-seed", "-3"], ["--model-seed", "must be from 0 to"]),
     (["--dataset", "synthetic:size=3"], ["synthetic", "size"]),
     (["--dataset", "../secrets"], ["unknown data set '../secrets'"]),
     (["--algo", "no.such.module:factory"], ["no.such.module"]),
@@ -191,7 +187,7 @@ def test_bad_input_is_one_sentence(capsys, tmp_path, monkeypatch, arguments, wor
     monkeypatch.chdir(tmp_path)
     make_bad_files(tmp_path)
     text = " ".join(arguments)
-    if not any(name in text for name in (*NEEDS_DATA, "--dataset", "--data-dir", "dirichlet_qp --num-clients", "must")):
+    if not any(name in text for name in (*NEEDS_DATA, "--dataset", "--data-dir", "must")):
         monkeypatch.setattr("fedjax_sel.data.load", lambda *_: pytest.fail("the data were read"))
     started = time.process_time()  # of this process: others may keep the machine busy
     code, out, err = command(capsys, *arguments)

@@ -1,7 +1,8 @@
 """Command line of a study: `python -m studies STUDY PART ...` runs parts, and rewrites or checks their pages."""
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,19 +19,25 @@ _OF_RUNS = ("algos", "seeds", "rounds", "scale", "runs", "data_dir", "jobs", "sc
 
 
 class Study(NamedTuple):
-    """A study that consists of grids."""
+    """A study that consists of grids. Its modules are imported when a command needs them, because --help must be fast.
 
-    name: str  # subcommand
+    Attributes:
+        name: subcommand.
+        description: of `--help`.
+        epilog: of `--help`.
+        grids: module with `GRIDS`, by part.
+        pages: module with `write(out, changed)`, which writes the pages of a results folder and returns the parts with
+            results; `changed` has the parts whose pictures changed, None: all. If it has `check(out)`, this compares a
+            results folder with its curves, and returns a line per difference.
+        has_check: whether `pages` has `check`.
+    """
+
+    name: str
     description: str
     epilog: str
-    grids: "Callable[[], Mapping[str, Grid]]"  # by part
-    write: Callable[[Path, Collection[str] | None], list[str]]
-    """Function that writes the pages of a results folder, and returns the parts with results.
-
-    The second argument has the parts whose pictures changed; None: all.
-    """
-    check: Callable[[Path], list[str]] | None = None
-    """Function that compares a results folder with its curves, and returns a line per difference."""
+    grids: str
+    pages: str
+    has_check: bool = True
 
 
 def main(study: Study, arguments: Sequence[str]) -> int:
@@ -45,10 +52,10 @@ def main(study: Study, arguments: Sequence[str]) -> int:
     """
     parser = make_parser(study)
     flags = parser.parse_args(arguments)
-    check = study.check is not None and flags.check
+    check = study.has_check and flags.check
     no_run = "--pages" if flags.pages else "--check" if check else None
     if flags.list:
-        _list(study.grids())
+        _list(import_module(study.grids).GRIDS)
         return 0
     if not flags.parts and no_run is None:
         raise UserError("missing PART; --list shows all parts")
@@ -56,9 +63,10 @@ def main(study: Study, arguments: Sequence[str]) -> int:
         raise UserError(f"{no_run}: is for all parts and runs nothing; remove the PARTs")
     if no_run and (idle := [name for name in _OF_RUNS if getattr(flags, name) != parser.get_default(name)]):
         raise UserError(f"--{idle[0].replace('_', '-')}: has no effect with {no_run}, which runs nothing; remove it")
+    pages = import_module(study.pages)
     if check:
-        return _check(study, flags.out)
-    grids = study.grids()
+        return _check(pages.check(flags.out), flags.out)
+    grids: Mapping[str, Grid] = import_module(study.grids).GRIDS
     parts = chosen(flags.parts, grids)
     from fedjax_sel.runs.terminal import exit_code
     from studies.boards import running
@@ -75,14 +83,14 @@ def main(study: Study, arguments: Sequence[str]) -> int:
         data_dir = None if of_file else flags.data_dir
         done = running.run(grid, flags.out, runs, scale, command, _say, grids, algos, data_dir, workers)
         if done.stopped:
-            study.write(flags.out, changed)
+            pages.write(flags.out, changed)
             _say(f"Interrupted: {done.rows} of {len(grid.rows)} rows of {grid.name} are in {flags.out / grid.name}; "
                  "the same command resumes")  # fmt: skip
             return exit_code(done.stopped_by)
         for name, why in done.failed.items():
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
-    written = study.write(flags.out, changed)
+    written = pages.write(flags.out, changed)
     if not written:
         raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
     print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
@@ -102,7 +110,7 @@ def make_parser(study: Study) -> Parser:
     what.add_argument(
         "--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run"
     )
-    if study.check is not None:
+    if study.has_check:
         what.add_argument(
             "--check",
             action="store_true",
@@ -127,12 +135,9 @@ def chosen(names: Sequence[str], grids: "Mapping[str, Grid]") -> "list[Grid]":
     return list(found.values())
 
 
-def _check(study: Study, out: Path) -> int:
-    assert study.check is not None
-    different = study.check(out)
-    print(
-        "\n".join(different) or f"{out} follows from its curves, verdicts included; no run is older than the protocol"
-    )
+def _check(different: Sequence[str], out: Path) -> int:
+    followed = f"{out} follows from its curves, verdicts included; no run is older than the protocol"
+    print("\n".join(different) or followed)
     return 1 if different else 0
 
 

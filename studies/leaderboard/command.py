@@ -1,14 +1,9 @@
 """`python -m studies leaderboard`: every strategy on several tasks, with tuned learning rates."""
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from studies.boards import command
 from studies.boards.command import Study
-
-if TYPE_CHECKING:
-    from studies.boards.grid import Grid
 
 DESCRIPTION = """Runs every strategy on gray images, color features, text, many clients and CNNs. The learning rates are
 tuned for random selection first. The protocol is the first part of studies/leaderboard/protocol.py."""
@@ -26,25 +21,7 @@ DIR/PART holds curves.csv.gz and about.json. Finished rows are reused: repeat an
 """
 
 
-def _grids() -> "Mapping[str, Grid]":
-    from studies.leaderboard.protocol import GRIDS
-
-    return GRIDS
-
-
-def _write(out: Path, changed: Collection[str] | None) -> list[str]:
-    from studies.leaderboard import page
-
-    return page.write(out, changed)
-
-
-def _check(out: Path) -> list[str]:
-    from studies.leaderboard import page
-
-    return page.check(out)
-
-
-STUDY = Study("leaderboard", DESCRIPTION, EPILOG, _grids, _write, _check)
+STUDY = Study("leaderboard", DESCRIPTION, EPILOG, "studies.leaderboard.protocol", "studies.leaderboard.page")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,14 +1,9 @@
 """`python -m studies papers-setting`: every strategy in FedCor's setting, whose learning rate was not tuned."""
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from studies.boards import command
 from studies.boards.command import Study
-
-if TYPE_CHECKING:
-    from studies.boards.grid import Grid
 
 DESCRIPTION = """Runs every strategy in FedCor's setting, with its dropout and its learning rate, and reports
 statistically significant differences in accuracy, rounds and megabytes to a target, accuracy at an equal communication
@@ -33,19 +28,14 @@ others are in the tables); 129 terminal closed; 130 interrupted.
 """
 
 
-def _grids() -> "Mapping[str, Grid]":
-    from studies.papers_setting.grids import GRIDS
-
-    return GRIDS
-
-
-def _write(out: Path, changed: Collection[str] | None) -> list[str]:
-    from studies.papers_setting import pages
-
-    return pages.write(out, changed)
-
-
-STUDY = Study("papers-setting", DESCRIPTION, EPILOG, _grids, _write)
+STUDY = Study(
+    "papers-setting",
+    DESCRIPTION,
+    EPILOG,
+    "studies.papers_setting.grids",
+    "studies.papers_setting.pages",
+    has_check=False,
+)
 
 
 def main(arguments: Sequence[str]) -> int:

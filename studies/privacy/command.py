@@ -1,14 +1,9 @@
 """`python -m studies privacy`: what noise for privacy leaves of a strategy's gain."""
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from studies.boards import command
 from studies.boards.command import Study
-
-if TYPE_CHECKING:
-    from studies.boards.grid import Grid
 
 DESCRIPTION = """Runs strategies with a privacy budget for the answers of each client, and compares them with random
 selection. The protocol is the first part of studies/privacy/protocol.py. Run it from the repository, whose
@@ -23,25 +18,7 @@ DIR/PART holds curves.csv.gz and about.json. Finished rows are reused: repeat an
 """
 
 
-def _grids() -> "Mapping[str, Grid]":
-    from studies.privacy.protocol import GRIDS
-
-    return GRIDS
-
-
-def _write(out: Path, changed: Collection[str] | None) -> list[str]:
-    from studies.privacy import page
-
-    return page.write(out, changed)
-
-
-def _check(out: Path) -> list[str]:
-    from studies.privacy import page
-
-    return page.check(out)
-
-
-STUDY = Study("privacy", DESCRIPTION, EPILOG, _grids, _write, _check)
+STUDY = Study("privacy", DESCRIPTION, EPILOG, "studies.privacy.protocol", "studies.privacy.page")
 
 
 def main(arguments: Sequence[str]) -> int:

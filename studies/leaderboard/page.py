@@ -42,7 +42,8 @@ NUM_CLASSES = 10
 NOTES = f"""Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
 random. Bold gains are significant: the joint test of all comparisons of a column has a family-wise error of 5 %
 (docs/statistics.md). "Leads in" counts the seeds with a gain. The best round of a run is chosen on the clients' own
-tests, among every tenth, so that a gain which only damps oscillations is smaller there. Equal MB is the smallest
+tests, among every tenth, so that a gain which only damps oscillations is smaller there; this measure was added after
+the first tables. Equal MB is the smallest
 traffic of a seed of random selection, equal seconds the smallest total time of any row and seed. The worst tenth of
 clients is measured on the clients' own tests, in the last fifth of the rounds. Targets: the accuracy of random
 selection, rounded down to a whole percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in which

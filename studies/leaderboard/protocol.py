@@ -30,6 +30,8 @@ training, and noisy labels. `OBJECTIONS` answers for the strategies that we advi
 same reader asked for the accuracy at each run's best round, chosen on the clients' own tests (every tenth round); it is
 a measure of all tables. These were added after the first tables, and committed before their runs.
 
+**Names.** The first runs were made as `python -m studies tasks`; the commands of the tables have the present name.
+
 **Transfer.** The order of the strategies is compared between settings by Kendall's rank correlation of their mean
 gains, with a bootstrap interval over seeds, for the strategies that both settings have.
 """

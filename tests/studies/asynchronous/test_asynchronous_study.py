@@ -1,5 +1,7 @@
 """The study of asynchronous rounds: measures by hand, rows, tuning, and the check of its page."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from studies.asynchronous import command, page, protocol
 from studies.asynchronous.protocol import GRIDS, RATES, REFERENCE, SECONDS
 from studies.boards import check, series
 from studies.boards.series import Series, Setting
+from studies.leaderboard import protocol as leaderboard
 
 SEEDS = 8
 
@@ -45,6 +48,11 @@ def test_the_rate_of_each_mode_is_the_best_on_tuning_seeds_and_the_smaller_of_eq
     tried = GRIDS["tiers-rates"].rows.values()
     assert {(config.data.tuning_share, config.selection.algo) for config in tried} == {(0.1, "random")}
     assert {config.data.tuning_share for config in GRIDS["tiers"].rows.values()} == {0.0}
+
+
+def test_the_rate_of_clients_is_that_of_the_leaderboard():
+    held = series.read(Path("results/leaderboard") / f"{protocol.SETTING}{leaderboard.TUNING}")
+    assert leaderboard.best(leaderboard.SETTINGS[protocol.SETTING], held).client == protocol.RATE
 
 
 @pytest.mark.parametrize("name", GRIDS)

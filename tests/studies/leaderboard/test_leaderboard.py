@@ -1,5 +1,7 @@
 """The leaderboard on several tasks: tuning without test data, tables from curves, and the check of both."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -77,6 +79,12 @@ def test_a_table_compares_with_random_selection_and_the_leaders_with_each_other(
     # 95 % of 0.8 is 0.76: only `full` arrives, in the first round with ten rounds behind it.
     assert table.values["full"]["rounds_to_full"].tolist() == [10] * 12
     assert table.values["fed_cbs"]["arrived_at_full"].sum() == 0
+
+
+def test_the_rates_of_objections_are_tuned_ones():
+    for setting, tuned_in in (("gray-2labels", "gray-2labels"), ("gray-dir0.3", "gray-dir0.1")):
+        held = series.read(Path("results/leaderboard") / (tuned_in + protocol.TUNING))
+        assert protocol.best(SETTINGS[tuned_in], held) == protocol.OBJECTION_RATES[setting]
 
 
 def test_equal_orders_have_rank_correlation_one_and_reversed_orders_minus_one():

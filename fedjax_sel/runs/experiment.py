@@ -417,9 +417,7 @@ def _seconds_are_over(config: Config, earlier: Result | None) -> Callable[[Chunk
         nonlocal spent
         if limit is None:
             return False
-        for seconds in jax.device_get(
-            chunk.records.measured[tasks.SECONDS]
-        ):  # added up in the order of `seconds_spent`
+        for seconds in jax.device_get(chunk.records.measured[tasks.SECONDS]):  # in the order of `seconds_spent`
             spent = spent + seconds.astype(np.float64)
         return bool((spent >= limit).all())
 

@@ -20,7 +20,7 @@ RESAMPLES = 9_999
 EXACT_UP_TO = 15
 """The largest number of pairs for which all sign flips are enumerated."""
 _BATCH = 250  # resamples per batch, so that a stack of many samples fits in memory
-_TIES = 1e-9  # tolerance for equal statistics of two sign flips
+TIES = 1e-9  # tolerance for equal statistics of two sign flips
 _LEADERS = 4  # strategies in a head-to-head table
 # SciPy 1.15 renamed the argument.
 _GENERATOR = "rng" if "rng" in inspect.signature(stats.bootstrap).parameters else "random_state"
@@ -61,39 +61,10 @@ def mean_interval(values: ArrayLike, level: float = 0.95, resamples: int = RESAM
     values = finite(values)
     rows = values.reshape(-1, values.shape[-1])
     ends = np.array([rows[:, 0], rows[:, 0]]) if rows.shape[1] > 1 else np.full((2, len(rows)), np.nan)
-    varying = np.ptp(rows, axis=1) > _TIES * np.abs(rows).max(axis=1)  # constant rows have no bootstrap distribution
+    varying = np.ptp(rows, axis=1) > TIES * np.abs(rows).max(axis=1)  # constant rows have no bootstrap distribution
     if varying.any():
         ends[:, varying] = bootstrap(rows[varying], np.mean, level, resamples, seed)
     return Interval(*ends.reshape(2, *values.shape[:-1]))
-
-
-def ratio_interval(
-    above: ArrayLike, below: ArrayLike, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Return the BCa bootstrap interval of a ratio of two means over the same seeds, at the level of `mean_interval`.
-
-    `above` and `below` are finite values of numerator and denominator, one per seed, [n]. The mean of `below` must be
-    far from zero. The other arguments are those of `mean_interval`.
-
-    Returns:
-        The interval; NaN for a single seed, and of width zero if all seeds have the same ratio.
-
-    Raises:
-        ValueError: there are no values, or one is not finite.
-    """
-    both = np.stack([finite(above), finite(below)])
-    seeds = both.shape[-1]
-    if seeds == 1:
-        return Interval(np.array(np.nan), np.array(np.nan))
-    ratio = np.asarray(both[0].mean() / both[1].mean())
-    if np.allclose(both[0], ratio * both[1], rtol=_TIES, atol=0):  # a constant ratio has no bootstrap distribution
-        return Interval(ratio, ratio)
-
-    def of_seeds(chosen: np.ndarray, axis: int) -> np.ndarray:
-        numerators, denominators = both[:, chosen.astype(int)].mean(axis=axis if axis < 0 else axis + 1)
-        return numerators / denominators
-
-    return bootstrap(np.arange(seeds), of_seeds, level, resamples, seed)
 
 
 def bootstrap(
@@ -135,7 +106,7 @@ def sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int
         ValueError: there are no differences, or one is not finite.
     """
     observed, flipped = _flipped(differences, resamples, seed)
-    return (flipped >= observed - _TIES).mean(axis=-1)
+    return (flipped >= observed - TIES).mean(axis=-1)
 
 
 def joint_sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, seed: int = 0) -> np.ndarray:
@@ -154,7 +125,7 @@ def joint_sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, see
     order = np.argsort(-observed[:, 0])
     largest = np.maximum.accumulate(flipped[order[::-1]])[::-1]  # of each row and the rows with a smaller |t|
     p = np.empty(len(order))
-    p[order] = np.maximum.accumulate((largest >= observed[order] - _TIES).mean(axis=1))
+    p[order] = np.maximum.accumulate((largest >= observed[order] - TIES).mean(axis=1))
     return p
 
 
@@ -183,62 +154,6 @@ def finite(values: ArrayLike) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError("a value is not finite; use `restricted` for targets that were not reached")
     return values
-
-
-def interquartile_mean(scores: ArrayLike) -> float:
-    """Return the mean of the middle half of all runs, pooled over settings and seeds.
-
-    A quarter of the runs, rounded down, is removed at each end.
-
-    Args:
-        scores: finite scores on a common scale, [seeds] or [settings, seeds].
-
-    Raises:
-        ValueError: there are no scores, or one is not finite.
-    """
-    return float(stats.trim_mean(finite(scores).ravel(), 0.25))
-
-
-def interquartile_mean_interval(
-    scores: ArrayLike, level: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
-) -> Interval:
-    """Return the BCa bootstrap interval of the interquartile mean, at the expanded level of `mean_interval`.
-
-    Whole seeds are resampled with their scores in all settings, because a seed's runs in several settings are not
-    independent. The interval generalizes to other seeds in these settings, not to other settings. If the middle half is
-    tied, so that no single seed changes the mean, the ends are plain percentiles of the resamples.
-
-    The scores are finite, [seeds] or [settings, seeds]. The other arguments are those of `mean_interval`.
-
-    Returns:
-        The interval; NaN for a single seed, and of width zero if all seeds have equal scores.
-
-    Raises:
-        ValueError: there are no scores, or one is not finite.
-    """
-    table = np.atleast_2d(finite(scores))
-    seeds = table.shape[1]
-
-    def of_seeds(chosen: np.ndarray, axis: int) -> np.ndarray:
-        runs = np.moveaxis(table[:, np.moveaxis(chosen, axis, -1).astype(int)], 0, -1)
-        return stats.trim_mean(runs.reshape(*runs.shape[:-2], -1), 0.25, axis=-1)
-
-    if seeds == 1:
-        return Interval(np.array(np.nan), np.array(np.nan))
-    without_one = of_seeds(np.array([np.delete(np.arange(seeds), out) for out in range(seeds)]), -1)
-    # If omitting a seed changes nothing, BCa's acceleration is undefined.
-    method = "BCa" if np.ptp(without_one) > 0 else "percentile"
-    return bootstrap(np.arange(seeds), of_seeds, level, resamples, seed, method)
-
-
-def performance_profile(scores: ArrayLike, thresholds: ArrayLike) -> np.ndarray:
-    """Return the fraction of runs with a score above each threshold, [T].
-
-    Args:
-        scores: finite scores, [seeds] or [settings, seeds].
-        thresholds: thresholds tau, [T].
-    """
-    return (finite(scores).ravel() > np.asarray(thresholds, np.float64)[:, None]).mean(axis=1)
 
 
 # Censored observations: rounds, megabytes or seconds to a target that a run may not reach.
@@ -373,6 +288,5 @@ def head_to_head(values: Mapping[str, ArrayLike], higher_is_better: bool = True)
 
 __all__ = [
     "ALPHA", "BETTER", "NOT_SIGNIFICANT", "TOO_FEW_SEEDS", "WORSE", "Comparison", "Interval", "compare", "head_to_head",
-    "interquartile_mean", "interquartile_mean_interval", "joint_sign_flip_test", "least_pairs", "mean_interval",
-    "performance_profile", "ratio_interval", "restricted", "share_arrived", "sign_flip_test",
+    "joint_sign_flip_test", "least_pairs", "mean_interval", "restricted", "share_arrived", "sign_flip_test",
 ]  # fmt: skip

@@ -293,7 +293,7 @@ def test_differences_that_are_all_zero_and_a_single_pair():
 @pytest.mark.parametrize("values", [[0.1, np.nan], [np.inf, 1.0], [], 0.3])
 def test_what_is_not_finite_or_not_there_is_refused(values):
     rows = np.asarray(values)[None]
-    for function in (statistics.mean_interval, statistics.sign_flip_test, statistics.interquartile_mean):
+    for function in (statistics.mean_interval, statistics.sign_flip_test):
         with pytest.raises(ValueError, match=r"not finite|no values"):
             function(values)
     if rows.ndim == 2:
@@ -303,64 +303,12 @@ def test_what_is_not_finite_or_not_there_is_refused(values):
         statistics.mean_interval(TEN, 95)
 
 
-def test_interquartile_means():
-    assert statistics.interquartile_mean([1, 2, 3, 100]) == 2.5
-    assert statistics.interquartile_mean(np.arange(10.0) ** 2) == np.mean(np.arange(2, 8) ** 2)
-    table = np.array([[1, 2, 3, 4], [5, 6, 7, 80]])  # of both settings together: 3, 4, 5, 6
-    assert statistics.interquartile_mean(table) == 4.5
-
-
-def test_an_interquartile_mean_has_an_interval_over_whole_seeds():
-    rng = np.random.default_rng(3)
-    seeds = rng.normal(size=10)
-    low, high = statistics.interquartile_mean_interval(np.stack([seeds, seeds + 1e-9]))
-    alone = statistics.interquartile_mean_interval(seeds)
-    # a copy of a setting tells nothing new: ten seeds stay ten (of twenty, three quarters of the width would be left)
-    assert high - low == pytest.approx(alone.high - alone.low, rel=0.15)
-    assert low < statistics.interquartile_mean(seeds) < high
-    independent = statistics.interquartile_mean_interval(rng.normal(size=(4, 10)))
-    assert independent.high - independent.low < 0.75 * (high - low)
-    assert np.isnan(statistics.interquartile_mean_interval([[1.0], [2.0]])).all()
-    assert statistics.interquartile_mean_interval(np.ones((2, 10))) == (1, 1)
-    tied = statistics.interquartile_mean_interval([0, 1, 1, 1, 1, 1, 1, 1, 1, 2.0])
-    assert tied.low <= 1 <= tied.high
-
-
-@pytest.mark.slow
-def test_interquartile_intervals_cover():
-    """300 tables of two settings and ten seeds, whose interquartile mean is zero by symmetry."""
-    covered = []
-    for place, scores in enumerate(np.random.default_rng(8).normal(size=(300, 2, 10))):
-        low, high = statistics.interquartile_mean_interval(scores, resamples=499, seed=place)
-        covered.append(low <= 0 <= high)
-    assert 0.92 <= np.mean(covered) <= 0.985, np.mean(covered)
-
-
 def test_the_code_of_the_page():
     page = (Path(__file__).parents[1] / "docs" / "statistics.md").read_text()
     (code,) = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
     names = {}
     exec(code, names)
     assert names["comparison"].verdict == re.findall(r"print\(comparison.verdict\)  # (.+)", code)[0]
-
-
-def test_ratios_have_an_interval_over_seeds():
-    rng = np.random.default_rng(0)
-    below = rng.uniform(1, 3, 10)
-    low, high = statistics.ratio_interval(2 * below + rng.normal(0, 0.1, 10), below)
-    assert 1.8 < low < 2 < high < 2.2
-    wide = statistics.ratio_interval(2 * rng.permutation(below), below)  # what the pairs do not share
-    assert wide.low < low and high < wide.high
-    assert statistics.ratio_interval([2.0, 4.0], [1.0, 2.0]) == (2.0, 2.0)
-    assert statistics.ratio_interval([2.0, 0.0, 4.0], [1.0, 0.0, 2.0]) == (2.0, 2.0)  # a value may be zero
-    assert np.isnan(statistics.ratio_interval([2.0], [1.0])).all()
-
-
-def test_performance_profiles():
-    scores = np.array([[0.1, 0.5], [0.5, 0.9]])
-    np.testing.assert_array_equal(
-        statistics.performance_profile(scores, [0.0, 0.1, 0.4, 0.5, 0.89, 1]), [1, 0.75, 0.75, 0.25, 0.25, 0]
-    )
 
 
 def test_a_seed_that_never_arrives_counts_the_horizon():

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedjax_sel import Result, metrics, statistics
+from studies import aggregates
 from studies.papers import published, verdicts
 from studies.papers.entry import Cell, Results
 from studies.papers.page import Row
@@ -136,7 +137,7 @@ def gain_rows(
         if ours is None or theirs is None:
             continue
         late, soon = (restricted_rounds(one, targets[column]) for one in (theirs, ours))
-        low, high = map(float, statistics.ratio_interval(late, soon))
+        low, high = map(float, aggregates.ratio_interval(late, soon))
         ends = "" if np.isnan(low) else f" ({low - less:.2f} to {high - less:.2f})"
         words = f"{late.mean() / soon.mean() - less:.2f}{ends}"
         verdict = verdicts.of_number(low - less, high - less, len(soon), least, most)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
+from studies import aggregates
 from studies.boards.grid import BASELINE
 from studies.boards.series import plain
 from studies.papers_setting.settings import SERVER_OPTIMIZER, SETTINGS
@@ -92,14 +93,14 @@ def of_settings(tables: Mapping[str, Standings]) -> list[Together]:
         verdicts = {measure: [table.verdict(measure, name) for table in tables.values()] for measure in TESTED}
         found.append(Together(name, leads, verdicts))
     first = next(iter(SCORES))
-    return sorted(found, key=lambda one: -statistics.interquartile_mean(one.leads[first]))
+    return sorted(found, key=lambda one: -aggregates.interquartile_mean(one.leads[first]))
 
 
 def _numbers(one: Together) -> dict[str, float]:
     found = {}
     for score, leads in one.leads.items():
-        low, high = map(float, statistics.interquartile_mean_interval(leads))
-        middle = statistics.interquartile_mean(leads)
+        low, high = map(float, aggregates.interquartile_mean_interval(leads))
+        middle = aggregates.interquartile_mean(leads)
         found |= {f"{score}_iqm": middle, f"{score}_low": low, f"{score}_high": high}
         found[f"{score}_mean"] = float(leads.mean())
     return found

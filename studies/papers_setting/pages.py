@@ -10,6 +10,7 @@ import numpy as np
 from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
+from studies import aggregates
 from studies.boards import series
 from studies.boards.grid import contender
 from studies.boards.measures import LAST_SHARE, last_rounds
@@ -263,7 +264,7 @@ def _best(leading: list[across.Together], names: list[str], boards: Mapping[str,
     sent = {one.name: price.wording.times_random(one.name, names, boards) for one in leading}
 
     def lead(one: across.Together) -> str:
-        return f"`{one.name}` ({statistics.interquartile_mean(one.leads['last_rounds_accuracy']):+.3f})"
+        return f"`{one.name}` ({aggregates.interquartile_mean(one.leads['last_rounds_accuracy']):+.3f})"
 
     cheap = [one for one in leading if sent[one.name] <= price.wording.DEAR]
     dear = [one for one in leading if one not in cheap]

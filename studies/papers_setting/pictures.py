@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel import statistics
 from fedjax_sel.core import parsing
 from fedjax_sel.reporting import plots
 from fedjax_sel.reporting.plots import Curve, Style, styles_of
+from studies import aggregates
 from studies.boards import measures
 from studies.boards.grid import BASELINE, contender
 from studies.boards.measures import Common
@@ -160,8 +160,8 @@ def leads_by_cost(panels: Mapping[str, Sequence[Together]], costs: Mapping[str, 
             if one.name == BASELINE:
                 continue
             color, better = styles[one.name].color, ahead(one)
-            middle = statistics.interquartile_mean(one.leads[measure])
-            low, high = map(float, statistics.interquartile_mean_interval(one.leads[measure]))
+            middle = aggregates.interquartile_mean(one.leads[measure])
+            low, high = map(float, aggregates.interquartile_mean_interval(one.leads[measure]))
             marker = "o" if contender(one.name).optimizer == "fedavg" else "D"
             if not better and abs(middle) < SMALL and costs[title][one.name] < NEAR:
                 axis.plot(costs[title][one.name], middle, ".", color=styles[BASELINE].color, markersize=4)
@@ -265,7 +265,7 @@ def profiles(found: Sequence[Together]) -> Any:
         everything = np.concatenate([values.ravel() for values in by_row.values()]) if by_row else np.zeros(1)
         thresholds = np.linspace(min(everything.min(), 0.0), max(everything.max(), 0.0), 201)
         for name, values in sorted(by_row.items(), key=lambda item: item[0] in named):  # the gray lines below
-            share = statistics.performance_profile(values, thresholds)
+            share = aggregates.performance_profile(values, thresholds)
             look = (
                 {"color": styles[name].color, "linestyle": styles[name].line, "linewidth": 1.6}
                 if name in named

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import statistics
+from studies import aggregates
 from studies.papers import tables, verdicts
 from studies.papers.entry import Entry, Results, Scale
 from studies.papers.page import Page, Row
@@ -46,7 +47,7 @@ def _judge(results: Results, scale: Scale) -> Page:
 def _almost(before: np.ndarray, cor: np.ndarray, opt: np.ndarray) -> Row:
     """Evaluate "an almost lowest global loss": the pair's loss reduction as a fraction of the best pair's."""
     ours, best = before - cor, before - opt
-    low, high = map(float, statistics.ratio_interval(ours, best))
+    low, high = map(float, aggregates.ratio_interval(ours, best))
     verdict = verdicts.REPRODUCED if low > ALMOST else verdicts.NOT_REPRODUCED
     as_good = float(np.mean(ours >= ALMOST * best))
     words = f"{ours.mean() / best.mean():.2f} ({low:.2f} to {high:.2f}) of the best pair's reduction, to "

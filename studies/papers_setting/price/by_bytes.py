@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fedjax_sel import statistics
 from fedjax_sel.core.parsing import cell
+from studies import aggregates
 from studies.boards import measures
 from studies.boards.grid import BASELINE
 from studies.boards.series import Setting as Held
@@ -35,7 +36,7 @@ def table(
         if one.name == BASELINE or (only and one.name not in only):
             continue
         cells = [
-            f"{statistics.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
+            f"{aggregates.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
             for measure in MEASURES
         ]
         lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(cells)} |")
@@ -54,7 +55,7 @@ def section(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: s
         lines = ["| | times random's MB | lead over random, last 10 rounds | mean lead | at equal MB | "
                  "at equal MB up | at equal MB: better / worse |", "|---|---|---|---|---|---|---|"]  # fmt: skip
         for one in sorted(together, key=lambda one: sent[one.name]):
-            leads = [f"{statistics.interquartile_mean(values):+.3f}" for values in one.leads.values()]
+            leads = [f"{aggregates.interquartile_mean(values):+.3f}" for values in one.leads.values()]
             leads.insert(1, f"{next(iter(one.leads.values())).mean():+.3f}")
             shown = across.counted(one.verdicts[MEASURES[1]])
             lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(leads)} | {shown} |")

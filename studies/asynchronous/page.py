@@ -13,6 +13,7 @@ from fedjax_sel.core import files
 from fedjax_sel.statistics import BETTER, WORSE, Comparison
 from studies.asynchronous import protocol
 from studies.asynchronous.protocol import BASELINE, GRIDS, RATES, REFERENCE, SECONDS, TUNED, TUNING, WORLDS
+from studies.asynchronous.speeds import FASTEST, SLOWEST
 from studies.boards import check as checks
 from studies.boards import series
 from studies.boards.series import Series, plain
@@ -81,7 +82,9 @@ synchronous rounds of five clients. The [protocol](../../studies/asynchronous/pr
 runs. `buffer-M`: 20 clients train at any time, a step after M reports. *Gain*: accuracy in the last tenth of the
 seconds minus that of synchronous random selection, paired by seed. *Times as fast*: mean seconds to synchronous random
 selection's accuracy, rounded down to a whole percent; a seed that misses it counts all seconds. Bold: significant (one
-joint test per column, family-wise error of 5 %). *Gini*: of the clients' numbers of selections; 0: equal."""
+joint test per column, family-wise error of 5 %). *Gini*: of the clients' numbers of selections; it falls with the
+number of selections. *Fastest*, *slowest*: share of the selections that go to the fastest (slowest) class of devices,
+divided by the class's share of the clients."""
 
 
 def _headline(worlds: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
@@ -91,12 +94,12 @@ def _headline(worlds: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
         if not buffered:
             continue
         fastest = max(buffered, key=table.speedup)
-        gini = worlds[name].about["rows"]
         lines.append(
             f"* **{name}**: of the asynchronous rounds with random selection, `{fastest}` is the fastest: "
             f"{table.speedup(fastest):.1f} times as fast as synchronous rounds to {table.target:.2f} "
-            f"({_verdict(table.saved[fastest])}), accuracy {_gain(table.gains[fastest])}. Gini of selections: "
-            f"{_mean(gini[REFERENCE]):.2f} synchronous, {_mean(gini[fastest]):.2f} asynchronous."
+            f"({_verdict(table.saved[fastest])}), accuracy {_gain(table.gains[fastest])}. The fastest class has "
+            f"{_share(worlds[name], fastest, FASTEST)} times its share of the selections, the slowest "
+            f"{_share(worlds[name], fastest, SLOWEST)}."
         )
     return "\n".join(lines)
 
@@ -109,6 +112,11 @@ def _mean(about: Mapping[str, Any]) -> float:
     return float(np.mean(about["fairness"][GINI])) if GINI in about.get("fairness", {}) else np.nan
 
 
+def _share(held: Held, row: str, kind: str) -> str:
+    found = held.about["rows"][row].get(kind)
+    return "" if found is None else f"{np.mean(found):.2f}"
+
+
 def _gain(one: Comparison | None) -> str:
     if one is None:
         return ""
@@ -117,8 +125,8 @@ def _gain(one: Comparison | None) -> str:
 
 def _markdown(held: Held, table: Table) -> str:
     lines = [
-        "| mode | strategy | accuracy | gain | leads in | times as fast | steps | MB | Gini |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| mode | strategy | accuracy | gain | leads in | times as fast | steps | MB | Gini | fastest | slowest |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, one in held.rows.items():
         mode, algo = name.split()
@@ -131,7 +139,8 @@ def _markdown(held: Held, table: Table) -> str:
         lines.append(
             f"| {mode} | {algo} | {table.accuracy[name].mean():.3f} | {_gain(gain)} | "
             f"{'' if gain is None else f'{gain.leads} of {gain.seeds}'} | {faster} | {inside.sum(axis=1).mean():.0f} | "
-            f"{megabytes:.0f} | {_mean(held.about['rows'][name]):.2f} |"
+            f"{megabytes:.0f} | {_mean(held.about['rows'][name]):.2f} | {_share(held, name, FASTEST)} | "
+            f"{_share(held, name, SLOWEST)} |"
         )
     return "\n".join(lines)
 

@@ -26,7 +26,9 @@ other modes.
 **Measures.** *Accuracy*: mean of the evaluations in the last tenth of the seconds. *Seconds to the target*: end of the
 first tenth of the seconds (a moving window) whose mean evaluation reaches the target, which is the accuracy of
 `sync random` in the world, rounded down to a whole percent; a seed that misses it counts all seconds. *Uneven*: Gini
-coefficient of the clients' numbers of selections.
+coefficient of the clients' numbers of selections. *Slowest*, *fastest*: share of the selections that go to the slowest
+(fastest) class, divided by its share of the clients; added after the first world's runs, from their cohorts, because a
+Gini coefficient falls with the number of selections.
 
 **Tests.** Paired by seed with `sync random` of the world. A family is one measure in one world, all rows
 (`fedjax_sel.statistics.compare`, family-wise error of 5 %).
@@ -37,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from fedjax_sel import Config
+from studies.asynchronous import speeds
 from studies.boards.grid import BASELINE, Grid
 from studies.boards.series import Series
 from studies.boards.series import Setting as Held
@@ -164,7 +167,7 @@ def _grids() -> dict[str, Grid]:
         found.append(
             Grid(
                 name, "all", title[0].upper() + title[1:], _rows(name, usual), after=TUNING,
-                choose=lambda held, name=name: _rows(name, best_rates(held)),
+                choose=lambda held, name=name: _rows(name, best_rates(held)), describe=speeds.of_result,
             )
         )  # fmt: skip
     return {grid.name: grid for grid in found}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from fedjax_sel import Config
+from fedjax_sel import Config, Result
 
 BASELINE = "random"
 
@@ -20,6 +20,7 @@ class Grid(NamedTuple):
     own_seeds: bool = False  # whether the seeds differ from the study's; --seeds then sets only their number
     after: str = ""  # grid whose results determine the rows
     choose: Callable[[Any], Mapping[str, Config]] | None = None  # function from these results to the rows
+    describe: Callable[[Result], Mapping[str, Any]] | None = None  # what about.json keeps of a run, beside the usual
 
 
 class Contender(NamedTuple):

@@ -38,10 +38,11 @@ class _Board:
     planned: Mapping[str, Config]
     rows: dict[str, Series]
     about: dict[str, Any]
+    describe: Callable[[Result], Mapping[str, Any]] | None = None
 
     def add(self, results: Mapping[str, Result]) -> None:
         for name, result in results.items():
-            about = _about_row(result)
+            about = _about_row(result) | dict(self.describe(result) if self.describe else {})
             for other, known in self.about["rows"].items():
                 if other != name and about["data"] and known.get("data", "") not in ("", about["data"]):
                     raise UserError(
@@ -108,6 +109,7 @@ def run(
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
         lock.take(folder)
         board = _board(folder, planned)
+        board.describe = grid.describe
         board.about |= {
             "title": grid.title,
             "other_than_usual": scale.in_words(),

@@ -1,13 +1,14 @@
 """The study of asynchronous rounds: measures by hand, rows, tuning, and the check of its page."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from fedjax_sel import Experiment
+from fedjax_sel import Config, Experiment
 from fedjax_sel.statistics import BETTER
-from studies.asynchronous import command, page, protocol
+from studies.asynchronous import command, page, protocol, speeds
 from studies.asynchronous.protocol import GRIDS, RATES, REFERENCE, SECONDS
 from studies.boards import check, series
 from studies.boards.series import Series, Setting
@@ -53,6 +54,15 @@ def test_the_rate_of_each_mode_is_the_best_on_tuning_seeds_and_the_smaller_of_eq
 def test_the_rate_of_clients_is_that_of_the_leaderboard():
     held = series.read(Path("results/leaderboard") / f"{protocol.SETTING}{leaderboard.TUNING}")
     assert leaderboard.best(leaderboard.SETTINGS[protocol.SETTING], held).client == protocol.RATE
+
+
+def test_selections_of_a_class_are_relative_to_its_share_of_the_clients(tmp_path):
+    """Clients 2 and 3 are slow, half of the clients, and have three of the four selections."""
+    rows = [f"{client},{0.1 if client < 2 else 0.5},1e6,1e6,0.0" for client in range(4)]
+    (tmp_path / "speeds.csv").write_text("\n".join(["client,seconds_per_example,down,up,latency", *rows]) + "\n")
+    config = Config().replace(num_clients=4, num_selected=2, timing=str(tmp_path / "speeds.csv"), algo="random")
+    run = SimpleNamespace(config=config, cohorts=np.array([[[0, 2], [2, 3], [-1, -1]]]))
+    assert speeds.of_result(run) == {speeds.SLOWEST: [1.5], speeds.FASTEST: [0.5]}
 
 
 @pytest.mark.parametrize("name", GRIDS)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fedjax_sel.data import Dataset
+from fedjax_sel import Dataset
 from fedjax_sel.data.partition import Partition, make
 
 _STREAM = 30  # separates these draws from those of `make`

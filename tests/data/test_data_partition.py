@@ -563,9 +563,9 @@ def test_ten_thousand_clients_take_seconds(scheme, options):
         options = {"shards_per_client": 2}
     if scheme == "natural":
         options = {"client_ids": np.arange(60000) // 6}
-    started = time.monotonic()
+    started = time.process_time()  # also of a busy machine
     parts = partition.make(scheme, np.tile(EVEN, 10), 10_000, 0, **options)
-    assert time.monotonic() - started < 5 and parts.num_clients == 10_000
+    assert time.process_time() - started < 5 and parts.num_clients == 10_000
 
 
 # The command.

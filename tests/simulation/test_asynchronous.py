@@ -122,7 +122,7 @@ def test_the_order_of_events_is_that_of_a_queue():
 
 
 # Equality with synchronous rounds.
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -169,7 +169,7 @@ def test_several_devices_and_seeds_choose_the_same_cohorts(settings):
         np.testing.assert_array_equal(whole.seconds[seed], alone.seconds[0])
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("optimizer", ["fedavg", "fedyogi"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_runs_or_says_why_not(algo, optimizer):
@@ -195,6 +195,7 @@ def assert_idle(result, seed):
     )
 
 
+@pytest.mark.slow
 def test_oort_discounts_stale_clients():
     """As Pisces does; in synchronous rounds, no report is stale."""
     for settings, same in (({"concurrency": 12}, False), ({}, True)):

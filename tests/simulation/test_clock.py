@@ -99,7 +99,7 @@ CASES = {  # requests -> the first round and the later rounds, with all three cl
 }  # fmt: skip
 
 
-@pytest.mark.fast_cases(4)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_round_by_hand(case):
     requests, first, later = CASES[case]
@@ -279,6 +279,7 @@ def test_a_resumed_run_continues_the_clock_to_the_bit(tmp_path):
     assert np.array_equal(whole.seconds, rest.seconds) and len(np.unique(whole.seconds)) == 8
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("limit,idle", [(1e-3, True), (1e6, False)])
 def test_rounds_without_clients_are_said_because_they_last_no_time(capsys, limit, idle):
     config = fedjax_sel.Config().replace(**TIERS | {"algo": "fedcs", "algo_args": {"round_seconds": limit}})

@@ -323,7 +323,8 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
 
 
-@pytest.mark.parametrize("asked", ["all", "available"])
+@pytest.mark.fast_cases(1)
+@pytest.mark.parametrize("asked", ["available", "all"])
 def test_all_clients_or_those_available_in_round_1_answer_before_it(asked):
     each_round = Request("label_histogram", ALL, always())
     settings = {"available": 0.6, "rounds": 8, "chunk": 8}

@@ -99,7 +99,7 @@ def test_late_reports_arrive_in_the_order_of_an_event_list():
 
 
 # Whole runs.
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -117,6 +117,7 @@ def test_without_a_late_report_it_is_the_run_that_drops_them(settings):
     assert (np.nan_to_num(other.measured["staleness"]) == 0).all()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
     whole = result_of(**LATE_REPORTS, algo="divfl")
     out = {"out": str(tmp_path / "run"), "chunk": 1, "algo": "divfl"}
@@ -125,7 +126,7 @@ def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
     assert np.nanmax(whole.measured["staleness"][:, 6:]) > 0
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_runs(algo):
     result = result_of(**LATE_REPORTS | {"rounds": 5, "chunk": 5}, algo=algo, staleness="refl", optimizer="fedyogi")

@@ -225,7 +225,7 @@ def test_lost_reports_spend_nothing():
 UNITS = {"clustered", "delta", "gpfl", "greedyfed", "hics_fl", "kvib", "ocs", "osmd"}
 
 
-@pytest.mark.fast_cases(6)
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy(algo):
     """With absent clients, lost reports, a clock and another optimizer; without a flag, other facts are the same."""

@@ -112,6 +112,7 @@ def test_epsilon_of_each_client_and_round():
     assert result.summary()[-2][0] == "largest epsilon (hides one client)"
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "kind,when,law", [("label_histogram", at_start(), "laplace"), ("profile", always(), "gaussian")]
 )
@@ -159,6 +160,7 @@ def test_it_combines_with_other_settings(settings):
     assert result.epsilons.max() > 0 and ("privacy" in settings or result.epsilons.max() <= 8.00001)
 
 
+@pytest.mark.slow
 def test_asynchronous_rounds_with_as_many_clients_as_reports_are_synchronous():
     timed = {"timing": "tiers", "private_training": "epsilon=8,rounds=3"}
     one, other = fedjax_sel.run(tiny(**timed)), fedjax_sel.run(tiny(**timed, concurrency=3))
@@ -182,6 +184,7 @@ class KilledError(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(tmp_path):
     settings = tiny(keep=1, checkpoint_every=2)
     whole = fedjax_sel.run(settings.replace(out=str(tmp_path / "whole")))

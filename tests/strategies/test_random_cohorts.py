@@ -52,6 +52,7 @@ def test_cohorts_have_places_and_the_ledger_bills_those_who_train(tmp_path):
     np.testing.assert_array_equal(fedjax_sel.load(tmp_path / "run").cohorts, result.cohorts)
 
 
+@pytest.mark.slow
 def test_the_clock_waits_for_all_selected_clients():
     patient, hurried = run(timing="tiers"), run(timing="tiers", deadline="q0.5")
     sizes = (patient.cohorts >= 0).sum(axis=2)

@@ -13,6 +13,7 @@ from studies.papers_setting.settings import ALGOS, SEEDS, SETTINGS
 from tests.studies.papers_setting import made_up
 
 
+@pytest.mark.slow
 def test_every_draw_is_a_strategy_and_always_the_same():
     assert set(tuning.RANGES) == set(ALGOS) - {"full"}
     assert not tuning.drawn("random") and not list(tuning.numbers("random"))  # its variants are other strategies

@@ -12,7 +12,7 @@ from fedjax_sel import statistics
 from fedjax_sel.core import files
 from fedjax_sel.statistics import BETTER, WORSE, Comparison
 from studies.asynchronous import protocol
-from studies.asynchronous.protocol import BASELINE, GRIDS, RATES, REFERENCE, SECONDS, TUNED, TUNING, WORLDS
+from studies.asynchronous.protocol import BASELINE, CONCURRENCY, GRIDS, RATES, REFERENCE, SECONDS, TUNED, TUNING, WORLDS
 from studies.asynchronous.speeds import FASTEST, SLOWEST
 from studies.boards import check as checks
 from studies.boards import series
@@ -22,6 +22,7 @@ from studies.papers.page import png_bytes
 
 PICTURE = "seconds.png"
 GINI = "gini_of_selections"
+WIDE = f"sync-20 {BASELINE}"
 SHOWN = ("sync random", "deadline random", "late random", "buffer-10 random", "buffer-1 random", "buffer-10 fed_cbs")
 """Rows of the picture."""
 
@@ -34,6 +35,7 @@ class Table(NamedTuple):
     seconds: dict[str, np.ndarray]  # to the target, by row, [seeds]
     gains: dict[str, Comparison]  # accuracy minus that of the reference
     saved: dict[str, Comparison]  # seconds to the target of the reference minus those of the row
+    within: dict[str, Comparison]  # accuracy minus that of random selection in the same mode
 
     def speedup(self, row: str) -> float:
         """Return how many times as fast a row reaches the target as the reference, by mean seconds."""
@@ -48,7 +50,11 @@ def make_table(rows: Mapping[str, Series], seconds: float = SECONDS) -> Table:
     others = [name for name in rows if name != REFERENCE]
     gains = statistics.compare(np.stack([accuracy[name] - accuracy[REFERENCE] for name in others])) if others else []
     saved = statistics.compare(np.stack([until[REFERENCE] - until[name] for name in others])) if others else []
-    return Table(target, accuracy, until, dict(zip(others, gains)), dict(zip(others, saved)))
+    pairs = {name: f"{name.split()[0]} {BASELINE}" for name in rows if not name.endswith(BASELINE)}
+    pairs = {name: baseline for name, baseline in pairs.items() if baseline in rows}
+    differences = [accuracy[name] - accuracy[baseline] for name, baseline in pairs.items()]
+    within = dict(zip(pairs, statistics.compare(np.stack(differences)))) if pairs else {}
+    return Table(target, accuracy, until, dict(zip(others, gains)), dict(zip(others, saved)), within)
 
 
 def _worlds(out: Path) -> dict[str, Held]:
@@ -80,24 +86,23 @@ def pages(out: Path) -> dict[str, str]:
 INTRODUCTION = f"""Fashion-MNIST, two labels per client, 100 clients; {SECONDS:g} simulated seconds, which are about 70
 synchronous rounds of five clients. The [protocol](../../studies/asynchronous/protocol.py) was committed before the
 runs. `buffer-M`: 20 clients train at any time, a step after M reports. *Gain*: accuracy in the last tenth of the
-seconds minus that of synchronous random selection, paired by seed. *Times as fast*: mean seconds to synchronous random
-selection's accuracy, rounded down to a whole percent; a seed that misses it counts all seconds. Bold: significant (one
-joint test per column, family-wise error of 5 %). *Gini*: of the clients' numbers of selections; it falls with the
-number of selections. *Fastest*, *slowest*: share of the selections that go to the fastest (slowest) class of devices,
-divided by the class's share of the clients."""
+seconds minus that of synchronous random selection, paired by seed. *Over random*: minus that of random selection in the
+same mode. *Times as fast*: mean seconds to synchronous random selection's accuracy, rounded down to a whole percent; a
+seed that misses it counts all seconds. Bold: significant (one joint test per column, family-wise error of 5 %). *Gini*:
+of the clients' numbers of selections; it falls with the number of selections. *Fastest*, *slowest*: the class's share of the selections, divided by its share of the clients."""
 
 
 def _headline(worlds: Mapping[str, Held], tables: Mapping[str, Table]) -> str:
     lines = []
     for name, table in tables.items():
         buffered = [row for row in worlds[name].rows if row.startswith("buffer") and row.endswith(BASELINE)]
-        if not buffered:
+        if not buffered or WIDE not in worlds[name].rows:
             continue
         fastest = max(buffered, key=table.speedup)
         lines.append(
-            f"* **{name}**: of the asynchronous rounds with random selection, `{fastest}` is the fastest: "
-            f"{table.speedup(fastest):.1f} times as fast as synchronous rounds to {table.target:.2f} "
-            f"({_verdict(table.saved[fastest])}), accuracy {_gain(table.gains[fastest])}. The fastest class has "
+            f"* **{name}**: `{fastest}` reaches {table.target:.2f} {table.speedup(fastest):.1f} times as fast as "
+            f"synchronous rounds of 5 clients ({_verdict(table.saved[fastest])}); gain {_gain(table.gains[fastest])}. "
+            f"Synchronous rounds of {CONCURRENCY} are {table.speedup(WIDE):.1f} times as fast. The fastest class has "
             f"{_share(worlds[name], fastest, FASTEST)} times its share of the selections, the slowest "
             f"{_share(worlds[name], fastest, SLOWEST)}."
         )
@@ -125,8 +130,9 @@ def _gain(one: Comparison | None) -> str:
 
 def _markdown(held: Held, table: Table) -> str:
     lines = [
-        "| mode | strategy | accuracy | gain | leads in | times as fast | steps | MB | Gini | fastest | slowest |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| mode | strategy | accuracy | gain | leads in | over random | times as fast | steps | MB | Gini | fastest | "
+        "slowest |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, one in held.rows.items():
         mode, algo = name.split()
@@ -136,12 +142,13 @@ def _markdown(held: Held, table: Table) -> str:
             faster = f"**{faster}**"
         inside = one.time <= SECONDS
         megabytes = np.where(inside, one.megabytes, 0.0).max(axis=1).mean()
-        lines.append(
-            f"| {mode} | {algo} | {table.accuracy[name].mean():.3f} | {_gain(gain)} | "
-            f"{'' if gain is None else f'{gain.leads} of {gain.seeds}'} | {faster} | {inside.sum(axis=1).mean():.0f} | "
-            f"{megabytes:.0f} | {_mean(held.about['rows'][name]):.2f} | {_share(held, name, FASTEST)} | "
-            f"{_share(held, name, SLOWEST)} |"
-        )
+        cells = [
+            mode, algo, f"{table.accuracy[name].mean():.3f}", _gain(gain),
+            "" if gain is None else f"{gain.leads} of {gain.seeds}", _gain(table.within.get(name)), faster,
+            f"{inside.sum(axis=1).mean():.0f}", f"{megabytes:.0f}", f"{_mean(held.about['rows'][name]):.2f}",
+            _share(held, name, FASTEST), _share(held, name, SLOWEST),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -163,12 +170,12 @@ def _rates(tuning: Held) -> str:
 def _as_csv(table: Table, held: Held) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    of_pairs = [f"{what}_{field}" for what in ("gain", "saved") for field in Comparison._fields]
+    of_pairs = [f"{what}_{field}" for what in ("gain", "saved", "within") for field in Comparison._fields]
     writer.writerow(["row", "accuracy", "seconds_to_target", "times_as_fast", "gini", *of_pairs])
     for name in held.rows:
         numbers = (table.accuracy[name].mean(), table.seconds[name].mean(), table.speedup(name))
         pairs = [
-            value for found in (table.gains, table.saved)
+            value for found in (table.gains, table.saved, table.within)
             for value in (found[name] if name in found else [None] * len(Comparison._fields))
         ]  # fmt: skip
         writer.writerow([name, *map(plain, (*numbers, _mean(held.about["rows"][name]), *pairs))])

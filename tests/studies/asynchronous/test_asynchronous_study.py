@@ -73,7 +73,10 @@ def test_every_row_can_run(name):
 
 @pytest.fixture
 def out(tmp_path):
-    rows = {REFERENCE: made_up(0.605, 60), "buffer-10 random": made_up(0.65, 20, 200)}
+    rows = {
+        REFERENCE: made_up(0.605, 60), "sync-20 random": made_up(0.61, 50), "buffer-10 random": made_up(0.65, 20, 200),
+        "buffer-10 fed_cbs": made_up(0.68, 20, 300),
+    }  # fmt: skip
     about = {name: {"fairness": {page.GINI: [0.1] * SEEDS}} for name in rows}
     series.write(tmp_path / "tiers", rows, {"rows": about, "commands": ["a command"]})
     return tmp_path
@@ -82,9 +85,10 @@ def out(tmp_path):
 def test_the_page_compares_with_synchronous_random_selection(out):
     table = page.make_table(series.read(out / "tiers").rows)
     assert table.target == 0.6 and table.gains["buffer-10 random"].verdict == BETTER
-    assert table.speedup("buffer-10 random") > 2
+    assert table.speedup("buffer-10 random") > 2 and list(table.within) == ["buffer-10 fed_cbs"]
+    assert table.within["buffer-10 fed_cbs"].difference == pytest.approx(0.03, abs=5e-3)
     text = page.pages(out)["README.md"]
-    assert "`buffer-10 random` is the fastest" in text and "Not run yet: labels, daily." in text
+    assert "`buffer-10 random` reaches 0.60" in text and "Not run yet: labels, daily." in text
 
 
 def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):

@@ -89,7 +89,8 @@ runs. `buffer-M`: 20 clients train at any time, a step after M reports. *Gain*: 
 seconds minus that of synchronous random selection, paired by seed. *Over random*: minus that of random selection in the
 same mode. *Times as fast*: mean seconds to synchronous random selection's accuracy, rounded down to a whole percent; a
 seed that misses it counts all seconds. Bold: significant (one joint test per column, family-wise error of 5 %). *Gini*:
-of the clients' numbers of selections; it falls with the number of selections. *Fastest*, *slowest*: the class's share of the selections, divided by its share of the clients."""
+of the clients' numbers of selections; it falls with the number of selections. *Fastest*, *slowest*: share of the
+selections that go to this class of devices, divided by its share of the clients."""
 
 
 def _headline(worlds: Mapping[str, Held], tables: Mapping[str, Table]) -> str:

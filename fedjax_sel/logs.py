@@ -39,7 +39,7 @@ class Log(abc.ABC):
         self.name = name or self.folder.name.removesuffix("-log")
         self._is_open = False
         advice = f'pip install "fedjax-sel[{self.tool}]", or leave --log out'
-        self._module = plugins.optional(self.package, f"--log {self.tool}", advice) if self.package else None
+        self._module: Any = plugins.optional(self.package, f"--log {self.tool}", advice) if self.package else None
 
     def start(self, config: Any, rounds: int) -> None:
         """Open a tool run, or continue the one of the earlier rounds."""

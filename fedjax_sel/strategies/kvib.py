@@ -36,7 +36,6 @@ import jax.numpy as jnp
 from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, independent_selection
-from fedjax_sel.strategies.osmd import squared_lengths
 
 
 class State(NamedTuple):
@@ -73,7 +72,7 @@ def kvib(
 
     def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
         ids, arrived = selection.ids, outcome.reported & outcome.finite
-        squares = jnp.where(arrived, squared_lengths(outcome.updates), 0.0) * now.env.importance[ids] ** 2  # pi_t(i)^2
+        squares = jnp.where(arrived, squared_norms(outcome.updates), 0.0) * now.env.importance[ids] ** 2  # pi_t(i)^2
         chance = jnp.where(arrived, inclusion(state, now)[ids], 1.0)
         return State(
             bound=jnp.where(state.bound > 0, state.bound, squares.max()),
@@ -96,3 +95,9 @@ def probabilities(
     a = jnp.where(reachable, jnp.where(bound > 0, a, 1.0), 0.0)
     uniform = jnp.minimum(1.0, k / jnp.maximum(reachable.sum(), 1))
     return jnp.where(reachable, (1 - theta) * sampling.capped_proportional(a, k) + theta * uniform, 0.0)
+
+
+def squared_norms(updates) -> jax.Array:
+    """Return the squared Euclidean norm of each update, float32 [places], from a pytree with leaves [places, ...]."""
+    parts = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(updates)]
+    return jnp.stack(parts).sum(axis=0)

@@ -156,10 +156,5 @@ def gradients(outcome: Outcome) -> Any:
 
 def lengths(vectors: Any) -> jax.Array:
     """Return the Euclidean norm over a pytree with leading axis [K], float32 [K]."""
-    return jnp.sqrt(squared_lengths(vectors))
-
-
-def squared_lengths(vectors: Any) -> jax.Array:
-    """Return the squared Euclidean norm over a pytree with leading axis [K], float32 [K]."""
     squares = [jnp.square(leaf.astype(jnp.float32)).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(vectors)]
-    return jnp.sum(jnp.stack([square.sum(axis=1) for square in squares]), axis=0)
+    return jnp.sqrt(jnp.sum(jnp.stack([square.sum(axis=1) for square in squares]), axis=0))

@@ -231,8 +231,7 @@ def unflatten(tree: Any, num_replicates: int) -> Any:
 
 def stacked(*leaves: Any) -> Any:
     """Stack a leaf of all replicates in host memory, [...] -> [S, ...]; random keys are stacked by JAX."""
-    are_keys = jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key)
-    return jnp.stack(leaves) if are_keys else np.stack(leaves)
+    return jnp.stack(leaves) if jax_settings.is_key(leaves[0]) else np.stack(leaves)
 
 
 def replicate_slice(tree: Any, replicate: jax.Array | int) -> Any:

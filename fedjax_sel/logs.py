@@ -2,7 +2,6 @@
 
 import abc
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -10,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedjax_sel.core import files
+from fedjax_sel.core import files, plugins
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
@@ -39,13 +38,8 @@ class Log(abc.ABC):
         self.folder = Path(folder)
         self.name = name or self.folder.name.removesuffix("-log")
         self._is_open = False
-        try:
-            self._module: Any = importlib.import_module(self.package) if self.package else None
-        except ImportError as error:
-            raise UserError(
-                f'--log {self.tool}: the package {self.package} is missing; pip install "fedjax-sel[{self.tool}]", or '
-                "leave --log out"
-            ) from error
+        advice = f'pip install "fedjax-sel[{self.tool}]", or leave --log out'
+        self._module: Any = plugins.optional(self.package, f"--log {self.tool}", advice) if self.package else None
 
     def start(self, config: Any, rounds: int) -> None:
         """Open a tool run, or continue the one of the earlier rounds."""

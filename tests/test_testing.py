@@ -527,7 +527,7 @@ def test_the_facts_that_the_kit_serves():
     world = World.ordinary(strategy, 12, 8, seed=0)
     options = bench.Options(12, 3, 8)
     start = bench.start_of(strategy, options, jax.random.key(0), world)
-    batch = bench.initial_carry(strategy, jax.tree.map(lambda leaf: leaf[None], start))
+    batch = bench.initial_carry(strategy, *jax.tree.map(lambda leaf: leaf[None], start))
     carry = jax.tree.map(lambda leaf: leaf[0], batch)
     last, _ = jax.jit(lambda carry: bench.play_rounds(strategy, options, 8, carry, jax.random.key(1), world))(carry)
     profile, loss, training_loss, chosen = np.asarray(last.state["ages"]).swapaxes(0, 1)

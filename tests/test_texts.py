@@ -9,7 +9,7 @@ import fedjax_sel
 from fedjax_sel import tasks
 from fedjax_sel.cli import report
 from fedjax_sel.core import parsing
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.simulation.ledger import Ledger
 
@@ -43,7 +43,7 @@ def test_pictures_show_names_as_they_are(result, tmp_path):
     results = dict.fromkeys(NAMES, result)
     plots.curves(results, tmp_path / "curves.png")
     rows = [comparison.row("s", name, result, optimizer="o$") for name in NAMES]
-    comparison_plots.draw(rows, [result] * len(NAMES), tmp_path)
+    plots.draw_comparison(rows, [result] * len(NAMES), tmp_path)
     assert len(list(tmp_path.glob("*.png"))) == 4
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli.command_line import Parser, say
 from fedjax_sel.core import files
-from fedjax_sel.core.parsing import cell
+from fedjax_sel.core.parsing import markdown_table
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
+    from fedjax_sel.reporting.html import Chapter, Run
     from fedjax_sel.runs.run_files import Result
 
 DESCRIPTION = """Compares finished or interrupted runs: a Markdown table on stdout and curves in a PNG, or with --html
@@ -39,14 +40,21 @@ def main(arguments: Sequence[str]) -> int:
 
     if parsed.html is not None:
         html.plotly()  # reports a missing package before any run is read
-    found = html.by_setting(_with_rounds(_runs(parsed.folders), parsed.folders))
+    runs = dict.fromkeys(run for path in parsed.folders for run in html.runs_in(path))
+    chapters = html.chapters_of(_with_rounds(list(runs), parsed.folders))
     if parsed.html is None or parsed.out is not None:
-        _tables_and_pictures(found, parsed.out or PICTURE, parsed.style)
+        _tables_and_pictures(chapters, parsed.out or PICTURE, parsed.style)
     if parsed.measures:
-        for setting in found:
-            print(f"\n{measures(html.named(setting), setting.results)}")
+        for chapter in chapters:
+            print(f"\n{measures(chapter.runs)}")
     if parsed.html is not None:
-        _write(parsed.html, html.chapters_of(found))
+        text = html.render(chapters).encode()
+        try:
+            parsed.html.parent.mkdir(parents=True, exist_ok=True)
+            files.write(parsed.html, text)
+        except OSError as error:
+            why = f"cannot write {parsed.html} ({error.strerror or error})"
+            raise UserError(f"--html: {why}; choose another file") from error
         print(f"Report in {parsed.html}")
     return 0
 
@@ -82,23 +90,6 @@ def _check(parsed: argparse.Namespace) -> None:
         raise UserError("--style: has no effect on the page; add --out, or remove --style")
 
 
-def _write(path: Path, chapters: list) -> None:
-    from fedjax_sel.reporting import html
-
-    text = html.render(chapters).encode()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        files.write(path, text)
-    except OSError as error:
-        raise UserError(f"--html: cannot write {path} ({error.strerror or error}); choose another file") from error
-
-
-def _runs(given: list[Path]) -> list[Path]:
-    from fedjax_sel.reporting import html
-
-    return list(dict.fromkeys(run for path in given for run in html.runs_in(path)))
-
-
 def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
     """Skip runs without a complete round, unless they were named explicitly or no other run remains."""
     from fedjax_sel.runs import folder
@@ -109,24 +100,22 @@ def _with_rounds(runs: list[Path], given: list[Path]) -> list[Path]:
     return [run for run in runs if run not in empty] or runs
 
 
-def _tables_and_pictures(found: list, out: Path, style: str) -> None:
-    from fedjax_sel.reporting import html, plots
+def _tables_and_pictures(chapters: "Sequence[Chapter]", out: Path, style: str) -> None:
+    from fedjax_sel.reporting import plots
 
-    for number, setting in enumerate(found, start=1):
+    for number, chapter in enumerate(chapters, start=1):
         picture = out
-        if len(found) > 1:
+        if len(chapters) > 1:
             picture = picture.with_name(f"{picture.stem}-{number}{picture.suffix}")
-            first = next(iter(setting.results.values()))
-            print(f"{'' if number == 1 else chr(10)}## {plots.title(first.config, first.data_source)}\n")
-            if setting.differs:
-                print(f"Different setting: {setting.differs}\n")
-        named = html.named(setting)
-        print(markdown(named))
-        plots.curves(named, picture, plots.look_of(None, style))
+            print(f"{'' if number == 1 else chr(10)}## {chapter.title}\n")
+            if chapter.differs:
+                print(f"Different setting: {chapter.differs}\n")
+        print(markdown(chapter.results))
+        plots.curves(chapter.results, picture, plots.look_of(None, style))
         print(f"\nCurves in {picture}")
 
 
-def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) -> str:
+def measures(runs: "Sequence[Run]") -> str:
     """Return a Markdown table of the measures of final models: mean and standard deviation over seeds."""
     import numpy as np
 
@@ -134,7 +123,7 @@ def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) ->
     from fedjax_sel.runs import folder
 
     tables: dict[str, dict[str, str]] = {}
-    for name, path in zip(named, folders):
+    for name, path, _ in runs:
         if plugins := folder.stored_config(path).plugins():  # a report must not import code that a folder names
             raise UserError(
                 f"--measures: the configuration of {path} names code ({', '.join(plugins)}), which only a run imports; "
@@ -158,10 +147,7 @@ def measures(named: Mapping[str, "Result"], folders: Mapping[Path, "Result"]) ->
 def _table(rows: Mapping[str, Mapping[str, str]]) -> str:
     """Return a Markdown table from cells by row and column; a missing cell is empty."""
     heads = list(dict.fromkeys(head for row in rows.values() for head in row))
-    lines = ["| | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
-    for name, row in rows.items():
-        lines.append(f"| {cell(name)} | " + " | ".join(row.get(head, "") for head in heads) + " |")
-    return "\n".join(lines)
+    return markdown_table(heads, [(name, [row.get(head, "") for head in heads]) for name, row in rows.items()])
 
 
 def markdown(results: Mapping[str, "Result"]) -> str:

@@ -88,19 +88,14 @@ _SOME_AWAY = OnlyWith("--available other than 1", lambda config: config.selectio
 _TIMED = OnlyWith("a --timing other than none", lambda config: config.timing.timing != "none")
 _LATE = OnlyWith(
     "--deadline, or --over-select above 1",
-    lambda config: (
-        config.timing.timing != "none" and (config.timing.deadline is not None or config.timing.over_select > 1)
-    ),
+    lambda config: _TIMED.holds(config) and (config.timing.deadline is not None or config.timing.over_select > 1),
 )
 _STALE = OnlyWith(
     "--concurrency, or --late-reports use",
-    lambda config: (
-        config.uses_late_reports or (config.timing.timing != "none" and config.timing.concurrency is not None)
-    ),
+    lambda config: config.uses_late_reports or (_TIMED.holds(config) and config.timing.concurrency is not None),
 )
 _TIMED_ABSENCE = OnlyWith(
-    "--timing and an --available other than 1",
-    lambda config: config.timing.timing != "none" and config.selection.available_share != 1,
+    "--timing and an --available other than 1", lambda config: _TIMED.holds(config) and _SOME_AWAY.holds(config)
 )
 _PRIVATE = OnlyWith("--privacy", lambda config: config.selection.privacy is not None)
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
@@ -746,8 +741,7 @@ def validate(config: Config) -> None:
         raise UserError(f"--local-steps {steps} and --local-epochs {epochs}: give exactly one of them")
     _check_concurrency(config)
     _check_private_training(config)
-    late = values["timing"] != "none" and (values["deadline"] is not None or values["over_select"] > 1)
-    if values["aggregation"] == "unbiased" and (late or config.row_seconds):
+    if values["aggregation"] == "unbiased" and (_LATE.holds(config) or config.row_seconds):
         raise UserError(
             "--aggregation: 'unbiased' needs the probability that a report arrives, which is unknown with --deadline, "
             "--over-select or --availability-seconds; remove these flags or choose another rule"

@@ -1,17 +1,20 @@
 """Files: reading, atomic writing, folder locks, pandas tables, and standard streams."""
 
 import contextlib
+import csv
 import errno
 import hashlib
 import io
 import json
+import logging
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import reason
 from fedjax_sel.errors import UserError
 
@@ -108,18 +111,42 @@ def read_arrays(path: Path) -> "dict[str, np.ndarray]":
         raise ValueError(f"it is not an intact .npz archive of numbers ({reason(error)})") from error
 
 
+def write_arrays(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
+    """Write arrays by name to a .npz file atomically, and wait until they are on disk."""
+    import numpy as np  # imported here, because --help must stay fast
+
+    content = io.BytesIO()
+    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
+    write(path, content.getvalue(), sync=True)
+
+
 def pandas() -> Any:
     """Import pandas, or raise UserError if it is not installed."""
-    try:
-        import pandas  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError("to_pandas: the package pandas is missing; pip install pandas") from error
-    return pandas
+    return plugins.optional("pandas", "to_pandas", "pip install pandas")
+
+
+def as_csv(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def parse_csv(text: str) -> "pd.DataFrame":
     """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values."""
     return pandas().read_csv(io.StringIO(text))
+
+
+@contextlib.contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Silence a package's logger, whose messages do not help users; errors are raised."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 LOCK = ".lock"  # name of the lock file in a locked folder

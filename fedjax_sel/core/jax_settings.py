@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.experimental
+import numpy as np
 
 from fedjax_sel.errors import UserError
 
@@ -65,6 +66,16 @@ def recorded() -> dict[str, str]:
 def key(seed: Any) -> jax.Array:
     """Return a typed random key of the package's generator; the seed may be traced."""
     return jax.random.key(seed, impl=PRNG)
+
+
+def is_key(leaf: Any) -> bool:
+    """Return whether an array, or its shape and dtype, holds typed random keys."""
+    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def as_numpy(leaf: Any) -> np.ndarray:
+    """Return a leaf of a state as a NumPy array, which files can hold; random keys as their key data."""
+    return np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
 
 
 def cpu() -> Any:

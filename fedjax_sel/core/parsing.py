@@ -15,6 +15,13 @@ def cell(name: str) -> str:
     return " ".join(name.split()).replace("|", r"\|")
 
 
+def markdown_table(heads: Iterable[str], rows: Iterable[tuple[str, Iterable[str]]], corner: str = "") -> str:
+    """Return a Markdown table from names and cells; `corner` heads the names. Only the names are escaped."""
+    heads = list(heads)
+    lines = [f"|{corner and f' {corner}'} | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
+    return "\n".join([*lines, *(f"| {cell(name)} | {' | '.join(cells)} |" for name, cells in rows)])
+
+
 def label(name: str) -> str:
     """Escape a name for Matplotlib: no math mode at dollars, no leading underscore, which legends hide."""
     text = " ".join(name.split()).replace("$", r"\$")

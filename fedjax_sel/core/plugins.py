@@ -21,6 +21,14 @@ from fedjax_sel.core.parsing import KINDS, LONGEST, one_of, shown
 from fedjax_sel.errors import RAISED_BY_PLUGINS, UserError
 
 
+def optional(module: str, what: str, advice: str) -> Any:
+    """Import a module of an optional package, or raise UserError; `what` names the flag or function that needs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"{what}: the package {module.partition('.')[0]} is missing; {advice}") from error
+
+
 def is_plugin(name: Any) -> bool:
     """Return whether a name has the form `module:factory`."""
     return isinstance(name, str) and ":" in name

@@ -349,12 +349,7 @@ _QP_REDRAWS = 100
 
 
 def dirichlet_qp(
-    rng: np.random.Generator,
-    labels: np.ndarray,
-    num_clients: int,
-    *,
-    alpha: Positive = 0.2,
-    min_size: CountOrZero = 5,
+    rng: np.random.Generator, labels: np.ndarray, num_clients: int, *, alpha: Positive = 0.2, min_size: CountOrZero = 5
 ) -> Assignment:
     """Draw label proportions ~ Dir(alpha * label frequencies), with the most even sizes that assign all examples.
 

@@ -179,11 +179,7 @@ _TFDS_NAME = re.compile(r"\w+(/[\w.\-+]*\w)?")
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of data sets that need no prepared folder.
-
-    `load` also accepts the name of any image-classification set that TFDS has prepared, ``leaf:FOLDER`` and
-    ``npz:FILE``.
-    """
+    """Return the names of data sets that need no prepared folder; `load` accepts further ones."""
     return _NAMES
 
 
@@ -225,17 +221,13 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     if folder is not None:
         prepared = tfds.find(folder, base)
         return _official(base, folder, folder) if prepared is None else _from_prepared(base, prepared)
-    return _from_usual_places(base)
-
-
-def _from_usual_places(name: str) -> Dataset:
     home = Path(os.path.expanduser("~/tensorflow_datasets"))
     variable = os.environ.get("TFDS_DATA_DIR")
     searched = _existing_folder(variable, "TFDS_DATA_DIR") if variable else home
     for folder in dict.fromkeys((searched, home)):
-        if prepared := tfds.find(folder, name):
-            return _from_prepared(name, prepared)
-    return _official(name, cache.root(), searched)
+        if prepared := tfds.find(folder, base):
+            return _from_prepared(base, prepared)
+    return _official(base, cache.root(), searched)
 
 
 def _official(name: str, parent: Path, searched: Path) -> Dataset:

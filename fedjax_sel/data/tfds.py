@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
-import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,7 +105,7 @@ def read(folder: Path, name: str) -> Dataset:
             "tfds.builder(..., file_format='array_record') or --file_format=array_record"
         )
     tfds = _import_tfds()
-    with _quiet():
+    with files.quiet("absl"):
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
@@ -201,7 +198,7 @@ def _unavailable(problem: Exception) -> UserError:
 
 
 def _import_tfds() -> Any:
-    with _quiet(), warnings.catch_warnings():
+    with files.quiet("absl"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             import PIL.Image  # noqa: F401
@@ -214,15 +211,3 @@ def _import_tfds() -> Any:
             return tfds
         except Exception as problem:  # incompatible versions may raise anything
             raise _unavailable(problem) from problem
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the logger "absl" of TFDS, whose messages do not help users."""
-    logger = logging.getLogger("absl")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

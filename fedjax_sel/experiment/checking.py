@@ -148,33 +148,27 @@ PARTITIONS: Registry[object] = Registry("--partition", object)  # plug-ins only;
 
 def check_optimizer(optimizer: FederatedOptimizer) -> None:
     """Trace all hooks on the shapes of a small model, without running them."""
-    try:
-        _trace_all(optimizer)
-    except BrokenContractError as error:
-        raise BrokenContractError(f"optimizer {optimizer.name!r}: {error}") from error
-
-
-def _trace_all(optimizer: FederatedOptimizer) -> None:
     scalar: Any = jax.ShapeDtypeStruct((), jnp.float32)
     model: Any = checks.MODEL
     inits = {"init_own": optimizer.init_own, "init_shared": optimizer.init_shared}
-    memory = Memory(*(_trace(name, init, model) for name, init in inits.items()))
-    _check_model_shapes("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)
-    of_scalar = Memory(*(_trace(f"{name} of a scalar", init, scalar) for name, init in inits.items()))
-    _trace("gradient of scalars", optimizer.gradient, scalar, scalar, scalar, of_scalar)
-    report = _trace("report", optimizer.report, Finished(model, scalar, scalar), memory)
-    if not isinstance(report, Report):
-        raise BrokenContractError(f"`report` returned a {type(report).__name__}; return Report(averaged, ...)")
-    _check_memory("own", report.own, "init_own", memory.own)
-    _check_memory("contributed", report.contributed, "init_shared", memory.shared)
-    _check_model_shapes("combine", _trace("combine", optimizer.combine, report.averaged), model)
-    with checks.explained("server"):
-        server = optimizer.server(optimizer.server_learning_rate)
-    if not isinstance(server, optax.GradientTransformation):
-        raise BrokenContractError(
-            f"`server` returned a {type(server).__name__}; return an optax.GradientTransformation"
-        )
-    _trace("server", lambda gradient: server.update(gradient, server.init(gradient), gradient)[0], model)
+    with checks.named("optimizer", optimizer.name):
+        memory = Memory(*(_trace(name, init, model) for name, init in inits.items()))
+        _check_model_shapes("gradient", _trace("gradient", optimizer.gradient, model, model, model, memory), model)
+        of_scalar = Memory(*(_trace(f"{name} of a scalar", init, scalar) for name, init in inits.items()))
+        _trace("gradient of scalars", optimizer.gradient, scalar, scalar, scalar, of_scalar)
+        report = _trace("report", optimizer.report, Finished(model, scalar, scalar), memory)
+        if not isinstance(report, Report):
+            raise BrokenContractError(f"`report` returned a {type(report).__name__}; return Report(averaged, ...)")
+        _check_memory("own", report.own, "init_own", memory.own)
+        _check_memory("contributed", report.contributed, "init_shared", memory.shared)
+        _check_model_shapes("combine", _trace("combine", optimizer.combine, report.averaged), model)
+        with checks.explained("server"):
+            server = optimizer.server(optimizer.server_learning_rate)
+        if not isinstance(server, optax.GradientTransformation):
+            raise BrokenContractError(
+                f"`server` returned a {type(server).__name__}; return an optax.GradientTransformation"
+            )
+        _trace("server", lambda gradient: server.update(gradient, server.init(gradient), gradient)[0], model)
 
 
 def _trace(name: str, function: Callable[..., Any], *shapes: Any) -> Any:

@@ -267,7 +267,13 @@ def choose(experiment: Experiment, dataset: Dataset) -> Model:
     leaves = examples.leaves(dataset.train_labels, "targets")
     outputs = dataset.num_classes or next(int(np.prod(array.shape[1:])) for _, array in leaves)
     if settings.model in models.PLAIN:
-        _check_plain_model_settings(settings)
+        usual = ModelConfig()
+        for name in BUILTIN_MODEL_SETTINGS:
+            if getattr(settings, name) != getattr(usual, name):
+                raise UserError(
+                    f"--{name.replace('_', '-')}: {settings.model!r} is a plain Flax module without this setting; give "
+                    f"{getattr(usual, name)}, or give your own module"
+                )
         if settings.model in models.OF_CHARACTERS and np.issubdtype(inputs.dtype, np.integer):
             outputs = _num_characters(settings.model, dataset)
         return models.make_plain(settings.model, inputs, outputs, every_position=not dataset.has_classes)
@@ -308,16 +314,6 @@ def _num_characters(model: str, dataset: Dataset) -> int:
             f"{number - 1}{', the number of classes' if dataset.has_classes else ''}; give your own model"
         )
     return number
-
-
-def _check_plain_model_settings(settings: ModelConfig) -> None:
-    usual = ModelConfig()
-    for name in BUILTIN_MODEL_SETTINGS:
-        if getattr(settings, name) != getattr(usual, name):
-            raise UserError(
-                f"--{name.replace('_', '-')}: {settings.model!r} is a plain Flax module without this setting; give "
-                f"{getattr(usual, name)}, or give your own module"
-            )
 
 
 def shapes(arrays: Any) -> Any:

@@ -19,22 +19,8 @@ from fedjax_sel.models.linen import from_linen
 from fedjax_sel.models.nnx import from_nnx as from_nnx_module
 
 __all__ = [
-    "PLAIN",
-    "TABLE",
-    "Blueprint",
-    "Draws",
-    "Entry",
-    "Model",
-    "Output",
-    "Params",
-    "Weights",
-    "from_flax",
-    "from_functions",
-    "from_module",
-    "from_nnx",
-    "make",
-    "make_plain",
-    "names",
+    "PLAIN", "TABLE", "Blueprint", "Draws", "Entry", "Model", "Output", "Params", "Weights", "from_flax",
+    "from_functions", "from_module", "from_nnx", "make", "make_plain", "names",
 ]  # fmt: skip
 
 
@@ -372,12 +358,7 @@ class Blueprint(NamedTuple):
     build: Callable[[Any], Model]  # shapes and dtypes of inputs [B, ...] -> model
 
 
-def from_flax(
-    module: nn.Module,
-    *,
-    profile_layer: str | None = None,
-    training_flags: Flags | None = None,
-) -> Blueprint:
+def from_flax(module: nn.Module, *, profile_layer: str | None = None, training_flags: Flags | None = None) -> Blueprint:
     """Return the blueprint of an unmodified `flax.linen` module.
 
     Random streams such as dropout's receive keys by name. Batch statistics and other collections travel with the
@@ -393,11 +374,9 @@ def from_flax(
             batch statistics or inactive dropout. Pass `{}` for a module without flags.
     """
     name = type(module).__name__
-
-    def build(inputs: Any) -> Model:
-        return _model(name, from_linen(module, inputs, training_flags), inputs, profile_layer)
-
-    return Blueprint(name, build)
+    return Blueprint(
+        name, lambda inputs: _model(name, from_linen(module, inputs, training_flags), inputs, profile_layer)
+    )
 
 
 def from_nnx(
@@ -417,11 +396,9 @@ def from_nnx(
     """
     factory = module.func if isinstance(module, partial) else module
     name = type(module).__name__ if isinstance(module, flax.nnx.Module) else getattr(factory, "__name__", "module")
-
-    def build(inputs: Any) -> Model:
-        return _model(name, from_nnx_module(module, inputs, training_flags), inputs, profile_layer)
-
-    return Blueprint(name, build)
+    return Blueprint(
+        name, lambda inputs: _model(name, from_nnx_module(module, inputs, training_flags), inputs, profile_layer)
+    )
 
 
 def from_functions(

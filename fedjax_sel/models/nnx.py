@@ -120,9 +120,7 @@ class Layout(NamedTuple):
 
 
 def from_nnx(
-    module: nnx.Module | Callable[..., nnx.Module],
-    inputs: Any,
-    training_flags: Flags | None = None,
+    module: nnx.Module | Callable[..., nnx.Module], inputs: Any, training_flags: Flags | None = None
 ) -> PureModule:
     """Return a module's pure functions; arguments as in `models.from_nnx`.
 

@@ -16,7 +16,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.papers import preset
-from fedjax_sel.reporting import comparison, comparison_plots, plots, sweeps
+from fedjax_sel.reporting import comparison, plots, sweeps
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import folder, run_files, sweep
 from fedjax_sel.runs.run_files import Result
@@ -136,7 +136,7 @@ def run(
         except KeyboardInterrupt:
             return dataclasses.replace(found, stopped=True)
         if found.rows and not found.stopped:
-            comparison_plots.draw(found.rows, found.results, out, look)
+            plots.draw_comparison(found.rows, found.results, out, look)
             if grid:
                 sweeps.draw(found.rows, out, look)
         return found

@@ -1,16 +1,15 @@
 """A comparison of strategies: tables, paired differences, and the verdict in words."""
 
-import csv
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fedjax_sel import metrics, statistics
-from fedjax_sel.core.parsing import cell
+from fedjax_sel.core import files
+from fedjax_sel.core.parsing import cell, markdown_table
 from fedjax_sel.experiment.checking import server_sees
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import conditions
@@ -187,15 +186,13 @@ def _family(values: Sequence[np.ndarray], higher_is_better: bool) -> list[Compar
 
 def pairs_as_csv(pairs: Iterable[Pair]) -> str:
     """Return the pairs as CSV, one line per strategy and measure; "N/A" if a seed has no value."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     columns = [name for name in Pair._fields if name not in ("words", "found")]
-    writer.writerow([*columns, *Comparison._fields])
+    lines = [[*columns, *Comparison._fields]]
     for pair in pairs:
         cells = [_plain(getattr(pair, name)) for name in columns]
         numbers = [NOT_REACHED] * len(Comparison._fields) if pair.found is None else map(_plain, pair.found)
-        writer.writerow([*cells, *numbers])
-    return text.getvalue()
+        lines.append([*cells, *numbers])
+    return files.as_csv(lines)
 
 
 PAIR_HEADINGS = ("difference", "95 % interval", "joint p", "leads in seeds", "verdict")
@@ -219,14 +216,10 @@ def by_conditions(pairs: Sequence[Pair]) -> dict[str, str]:
 
 
 def _table(pairs: Sequence[Pair]) -> str:
-    lines = [f"| {pairs[0].words} | {' | '.join(PAIR_HEADINGS)} |", "|---" * (1 + len(PAIR_HEADINGS)) + "|"]
-    lines += [
-        f"| {cell(pair.algo)} minus {cell(pair.baseline)} | {' | '.join(cells_of(pair.found, DIGITS[pair.measure]))} |"
-        for pair in pairs
-    ]
+    rows = [(f"{pair.algo} minus {pair.baseline}", cells_of(pair.found, DIGITS[pair.measure])) for pair in pairs]
     compared = [pair.found for pair in pairs if pair.found is not None]
     few = too_few(compared[0].seeds) if compared else ""
-    return "\n".join([*lines, "", f"{few}."] if few else lines)
+    return markdown_table(PAIR_HEADINGS, rows, pairs[0].words) + (f"\n\n{few}." if few else "")
 
 
 NOT_REACHED = "N/A"
@@ -324,8 +317,6 @@ def as_csv(rows: Sequence[Row]) -> str:
 
     Columns of the task's measure contain its name, or "measure" if the runs have different measures.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     columns = ["setting", "algo", "optimizer", "seeds", "rounds", "target_accuracy"]
     spreads = [name for name in Row._fields if Row.__annotations__[name] in (Spread, Spread | None)]
     clocks = ["seed_rounds_per_second", "compilation_seconds"]
@@ -339,13 +330,13 @@ def as_csv(rows: Sequence[Row]) -> str:
         name = f"{field}_{measure}" if field in ("final", "last_rounds", "at_equal_seconds") else field
         columns += [f"{name}_mean", f"{name}_sd"]
         columns += [f"{name}_median", f"{name}_seeds_reached"] if field in _MAY_FAIL else []
-    writer.writerow(columns + clocks)
+    lines: list[list[Any]] = [columns + clocks]
     for row in rows:
         names = map(_plain, (row.setting, row.algo, row.optimizer))
         head = [*names, row.final.seeds, row.rounds, _plain(row.target_accuracy)]
         cells = [one for name in spreads for one in _cells(getattr(row, name), name in _MAY_FAIL)]
-        writer.writerow(head + cells + [_plain(getattr(row, name)) for name in clocks])
-    return text.getvalue()
+        lines.append(head + cells + [_plain(getattr(row, name)) for name in clocks])
+    return files.as_csv(lines)
 
 
 def _cells(value: Spread | None, may_fail: bool) -> list[str]:
@@ -408,12 +399,12 @@ def client_tests(rows: Sequence[Row]) -> str:
     forms = list(dict.fromkeys(name.split(": ")[1] for row in rows for name in row.client_tests))
     if not kinds:
         return ""
-    lines = [NOTE_ON_CLIENT_TESTS, "", "| | on | " + " | ".join(forms) + " |", "|---|---|" + "---|" * len(forms)]
-    for row in rows:
-        for kind in kinds:
-            cells = [_text("client_tests", row.client_tests.get(f"{kind}: {form}")) for form in forms]
-            lines.append(f"| {cell(row.algo)} | {kind} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    lines = [
+        (row.algo, [kind, *(_text("client_tests", row.client_tests.get(f"{kind}: {form}")) for form in forms)])
+        for row in rows
+        for kind in kinds
+    ]
+    return f"{NOTE_ON_CLIENT_TESTS}\n\n{markdown_table(['on', *forms], lines)}"
 
 
 def by_optimizer(rows: Sequence[Row]) -> str:
@@ -423,12 +414,11 @@ def by_optimizer(rows: Sequence[Row]) -> str:
     found = {(row.algo, row.optimizer): row for row in rows}
     parts = []
     for about, field in (fields | _to_target_fields(rows)).items():
-        lines = [f"| {about} | " + " | ".join(map(cell, optimizers)) + " |", "|---|" + "---|" * len(optimizers)]
+        lines = []
         for algo in dict.fromkeys(row.algo for row in rows):
             runs = [found.get((algo, optimizer)) for optimizer in optimizers]
-            cells = ["" if run is None else _text(field, getattr(run, field)) for run in runs]
-            lines.append(f"| {cell(algo)} | " + " | ".join(cells) + " |")
-        parts.append("\n".join(lines))
+            lines.append((algo, ["" if run is None else _text(field, getattr(run, field)) for run in runs]))
+        parts.append(markdown_table(map(cell, optimizers), lines, about))
     return "\n\n".join(parts)
 
 
@@ -449,10 +439,7 @@ def _to_target_fields(rows: Sequence[Row]) -> dict[str, str]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """Return the Markdown table of one setting."""
     found = columns(rows)
-    lines = ["| | " + " | ".join(found) + " |", "|---|" + "---|" * len(found)]
-    for position, row in enumerate(rows):
-        lines.append(f"| {cell(row.algo)} | " + " | ".join(cells[position] for cells in found.values()) + " |")
-    return "\n".join(lines)
+    return markdown_table(found, zip((row.algo for row in rows), zip(*found.values())))
 
 
 def columns(rows: Sequence[Row]) -> dict[str, list[str]]:

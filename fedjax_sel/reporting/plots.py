@@ -1,8 +1,10 @@
-"""Plots of runs as PNG: styles, curves with bands, and small file sizes."""
+"""Plots of runs and comparisons: styles, curves with bands, and small file sizes."""
 
 import io
+import itertools
 import re
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ from fedjax_sel import metrics
 from fedjax_sel.config import VALUE, Config, is_value
 from fedjax_sel.core import files, parsing
 from fedjax_sel.errors import UserError
+from fedjax_sel.reporting.comparison import Row
 from fedjax_sel.runs.run_files import Result
 
 COLORS = (
@@ -322,13 +325,8 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     picture = figure(5.2 * columns, 7.2)
     axes = picture.subplots(-(-len(panels) // columns), columns, squeeze=False)
     for axis, (name, over, label) in zip(axes.flat, panels):
-        for run, result in results.items():
-            if (curve := curve_of(result, name, over)) is not None:
-                highest = 1.0 if "accuracy" in name else np.inf
-                draw_band(axis, *curve, run, chosen[run], highest, raw=True, together=len(results))
+        _draw_measure(axis, results, name, over, chosen, raw=True)
         name_axes(axis, X_LABELS[over], label)
-        if name == test and first.config.run.target_accuracy is not None:
-            axis.axhline(first.config.run.target_accuracy, color="gray", linewidth=0.8, linestyle="--")
         axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
@@ -339,6 +337,81 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     if look.titles:
         picture.suptitle(parsing.label(title(first.config, first.data_source)))
     save(picture, path, look)
+
+
+PANELS_A_ROW = 3
+AXIS = 3.2  # height of a panel's axis, inches
+TITLE_CHARACTERS = 50  # line length of a panel's title
+LOGARITHMIC_ABOVE = 5.0  # ratio of the totals of megabytes or seconds; a linear axis would hide the cheapest run
+
+
+class Panel(NamedTuple):
+    """The runs of a comparison under one setting and optimizer, which share a panel."""
+
+    conditions: str
+    optimizer: str  # empty if only one is compared
+    results: dict[str, Result]  # by strategy
+
+
+def draw_comparison(rows: Sequence[Row], results: Sequence[Result], folder: Path, look: Look = SCREEN) -> None:
+    """Draw the curves of finished runs over rounds and costs; the results are in the order of the rows."""
+    panels: dict[str, Panel] = {}
+    for row, result in zip(rows, results):
+        panel = panels.setdefault(row.conditions, Panel(row.conditions, row.optimizer, {}))
+        panel.results[row.algo] = result
+    styles = styles_of(row.algo for row in rows)
+    measures = {row.measure for row in rows}
+    measure = measures.pop().replace(" ", "_") if len(measures) == 1 else "measure"
+    for over in ("round", "megabytes_down", "megabytes_up", "seconds"):
+        shown = [one for one in panels.values() if over != "seconds" or next(iter(one.results.values())).has_clock]
+        path = folder / f"{measure}_by_{over}{look.suffix}"
+        path.unlink(missing_ok=True)  # an earlier call may have drawn what this one does not
+        if shown:
+            _draw_panels(shown, styles, over, path, look)
+
+
+def _draw_panels(panels: list[Panel], styles: dict[str, Style], over: str, path: Path, look: Look) -> None:
+    """Draw each panel over a key of `X_LABELS`, cumulative, and save the figure."""
+    # With several optimizers, each setting gets its own row.
+    optimizers = {panel.optimizer for panel in panels}
+    columns = len(optimizers) if len(optimizers) > 1 else min(len(panels), PANELS_A_ROW)
+    rows = -(-len(panels) // columns)
+    label_width = 0.8 + 0.085 * max(map(len, styles))
+    picture = figure((4.8 + label_width) * columns, 4.2 * rows)
+    axes = picture.subplots(rows, columns, squeeze=False)
+    totals = [x_of(result, over)[-1] for panel in panels for result in panel.results.values()]
+    logarithmic = over != "round" and max(totals) > LOGARITHMIC_ABOVE * min(totals) > 0
+    for axis, panel in itertools.zip_longest(axes.flat, panels):
+        if panel is None:
+            axis.remove()
+            continue
+        first = next(iter(panel.results.values()))
+        _draw_measure(axis, panel.results, first.test_measure, over, styles)
+        if logarithmic:
+            axis.set_xscale("log")
+            # From the earliest first round, or from 1/100 of the smallest total if that is larger.
+            xs = [x_of(result, over) for result in panel.results.values()]
+            axis.set_xlim(left=max(min(x[-1] for x in xs) / 100, min(x[0] for x in xs)))
+            plain_ticks(axis)
+        name_axes(axis, X_LABELS[over], f"test {first.measure_in_words}")
+        if look.titles:
+            about = textwrap.wrap(title(first.config, first.data_source), TITLE_CHARACTERS)
+            axis.set_title("\n".join(map(parsing.label, [panel.conditions, *about])), fontsize="small")
+        label_ends(axis, AXIS)
+    save(picture, path, look)
+
+
+def _draw_measure(
+    axis: Any, results: Mapping[str, Any], name: str, over: str, styles: Mapping[str, Style], raw: bool = False
+) -> None:
+    """Draw a measure of runs, given by strategy, over a key of `X_LABELS`, cumulative; and its target, if any."""
+    for run, result in results.items():
+        if (curve := curve_of(result, name, over)) is not None:
+            largest = 1.0 if "accuracy" in name else np.inf
+            draw_band(axis, *curve, run, styles[run], largest, raw, together=len(results))
+    first = next(iter(results.values()))
+    if name == first.test_measure and first.config.run.target_accuracy is not None:
+        axis.axhline(first.config.run.target_accuracy, color="gray", linewidth=0.8, linestyle="--")
 
 
 def save(figure: Any, path: Path, look: Look = SCREEN) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import hashlib
 import io
-import logging
 import os
 import re
 import shutil
@@ -13,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files
+from fedjax_sel.core import files, jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models.core import Weights, names_of
@@ -101,11 +99,8 @@ def set_aside(place: Path) -> None:
 
 def _named(state: Any) -> dict[str, np.ndarray]:
     """Return the leaves by their path in the pytree; random keys as their key data."""
-    named = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        is_key = isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        named[jax.tree_util.keystr(path)] = np.asarray(jax.random.key_data(leaf) if is_key else leaf)
-    return named
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path): jax_settings.as_numpy(leaf) for path, leaf in leaves}
 
 
 def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
@@ -117,7 +112,7 @@ def fill(state: Any, arrays: dict[str, np.ndarray]) -> Any:
     filled = []
     for name, (_, leaf) in zip(names, leaves):
         array: Any = arrays[name]
-        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jax_settings.is_key(leaf):
             array = jax.random.wrap_key_data(array, impl=leaf.dtype._impl.name)
         if array.shape != leaf.shape or array.dtype != leaf.dtype:
             given = f"{array.dtype}{array.shape} in the checkpoint"
@@ -131,14 +126,8 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
     """Yield orbax and an open checkpointer; errors are raised and not also logged."""
     import orbax.checkpoint as ocp  # the import takes seconds
 
-    log = logging.getLogger("absl")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
-            yield ocp, checkpointer
-    finally:
-        log.setLevel(level)
+    with files.quiet("absl"), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+        yield ocp, checkpointer
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

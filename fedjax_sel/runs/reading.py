@@ -203,8 +203,7 @@ def per_client(
     )
 
     def measure(federation: Federation, weights):
-        of_clients = evaluation.client_measures if on == "train" else evaluation.test_measures
-        return of_clients(plan, federation, weights)
+        return evaluation.client_measures(plan, federation, weights, tests=on == "test")
 
     program = jax.jit(devices.over_seeds(plan.mesh, measure, (SPECS, devices.PER_SEED), devices.PER_SEED))
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))

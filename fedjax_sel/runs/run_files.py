@@ -335,15 +335,12 @@ def columns(measured: Iterable[str]) -> tuple[str, ...]:
 
 def csv_text(chunk: Result, first_round: int, header: bool) -> str:
     """Return the rows of `metrics.csv` for a chunk that starts with round first_round + 1; `header` adds the names."""
-    text, table = io.StringIO(), _table(chunk, first_round)
-    writer = csv.writer(text, lineterminator="\n")
-    if header:
-        writer.writerow(table)
-    formats = {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}
+    table, formats = _table(chunk, first_round), {CLOCK: "{:.3f}".format, STEADY_CLOCK: "{:.6g}".format}
+    rows = [[*table]] if header else []
     for row in zip(*table.values()):
         # `str` of a float32 is the shortest text that parses to the same float32.
-        writer.writerow(["" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)])
-    return text.getvalue()
+        rows.append(["" if np.isnan(x) else formats.get(name, str)(x) for name, x in zip(table, row)])
+    return files.as_csv(rows)
 
 
 def _table(result: Result, first_round: int = 0) -> dict[str, np.ndarray]:

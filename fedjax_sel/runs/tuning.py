@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel import metrics, strategies
 from fedjax_sel.config import PAIRS, Config, ModelConfig, TrainingConfig, flat_types
+from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import experiment_of
@@ -21,10 +22,7 @@ FIELDS = {*vars(TrainingConfig()), *vars(ModelConfig()), "num_selected", "over_s
 
 def optuna() -> Any:
     """Import Optuna, or raise UserError if it is not installed."""
-    try:
-        import optuna  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError('tune: the package optuna is missing; run pip install "fedjax-sel[tune]"') from error
+    optuna = plugins.optional("optuna", "tune", 'run pip install "fedjax-sel[tune]"')
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

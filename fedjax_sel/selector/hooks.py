@@ -54,7 +54,7 @@ class Hooks:
         info = jax.tree.map(
             np.asarray, protocol.empty_information(self.terms.strategy, self.terms.counts, 1, len(self.terms.sizes))
         )
-        key, now = jax.eval_shape(lambda: (self._start_key(), self._now(info, 0, None)))
+        key, now = jax.eval_shape(lambda: (self._key(keys.START), self._now(info, 0, None)))
         with checks.explained("init"):
             shapes = protocol.state_shapes(self._over, key, now)
         return jax.tree.map(_zeros, shapes), info
@@ -62,7 +62,7 @@ class Hooks:
     def initial(self, info: Information) -> Any:
         """Return the state at the start of the first round."""
         with checks.explained("init"):
-            state = protocol.initial_state(self._over, self._start_key(), self._now(info, 0, None))
+            state = protocol.initial_state(self._over, self._key(keys.START), self._now(info, 0, None))
         raise_own_error()
         return state
 
@@ -155,15 +155,12 @@ class Hooks:
     def _now(self, info: Information, round: int, available: np.ndarray | None) -> Now:
         return Now(self._env, info, np.int32(round), _batch(available))  # pyright: ignore
 
-    def _start_key(self) -> jax.Array:
-        return self._key(keys.START)
-
     def _key(self, round: int) -> jax.Array:
         return jax.vmap(lambda stream: keys.round_key(stream, jnp.int32(round)))(self._stream)
 
 
 def _zeros(shape: Any) -> Any:
-    if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
+    if jax_settings.is_key(shape):
         return jnp.broadcast_to(jax_settings.key(0), shape.shape)
     return np.zeros(shape.shape, shape.dtype)
 

@@ -1,6 +1,5 @@
 """The Selector: cohorts for real clients, one protocol step per call, with its saved file."""
 
-import io
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.core import files
+from fedjax_sel.core.jax_settings import as_numpy, is_key
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.selector import standing
@@ -32,21 +32,13 @@ ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are a
 def _filled(like: Any, leaves: Sequence[np.ndarray]) -> Any:
     """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
-    if [(leaf.shape, leaf.dtype) for leaf in map(_plain, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+    if [(leaf.shape, leaf.dtype) for leaf in map(as_numpy, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
         raise ValueError("the arrays differ")
     values = [
-        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if _is_key(before) else leaf
+        jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if is_key(before) else leaf
         for before, leaf in zip(old, leaves)
     ]
     return jax.tree.unflatten(structure, values)
-
-
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _plain(leaf: Any) -> np.ndarray:
-    return np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
 
 
 class Selector:
@@ -346,14 +338,12 @@ class Selector:
             raise UserError(
                 f"save: round {self._now.round + 1} has begun; save after `update`, before the next round's first query"
             )
-        path, content = Path(path), io.BytesIO()
         about = {"selector": self._terms.identity(), "standing": self._now.words()}
         leaves = enumerate(jax.tree.leaves(self._now.arrays()))
-        entries: dict[str, Any] = {f"leaf_{place}": _plain(leaf) for place, leaf in leaves}
+        entries: dict[str, Any] = {f"leaf_{place}": as_numpy(leaf) for place, leaf in leaves}
         entries[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
-        np.savez(content, **entries)
         try:
-            files.write(path, content.getvalue(), sync=True)
+            files.write_arrays(Path(path), entries)
         except OSError as error:
             raise UserError(
                 f"save: {path} cannot be written ({error.strerror or error}); choose another path"

@@ -88,17 +88,12 @@ def to_training(trainer: Trainer) -> int:
     return trainer.optimizer.vectors_down * trainer.model.num_params * BYTES_PER_FLOAT
 
 
-def to_server(trainer: Trainer) -> int:
-    """Return the bytes of a client's report: the model, and what the optimizer adds."""
-    optimizer = trainer.optimizer
-    extra = optimizer.vectors_up * trainer.model.num_params + optimizer.floats_up
-    return model_bytes(trainer) + extra * BYTES_PER_FLOAT
-
-
 def training_seconds(trainer: Trainer, timing: Any, examples: Any) -> Any:
     """Return the seconds of a model's way to a client, its training on `examples`, and back; arrays [..., N]."""
     down = (model_bytes(trainer) + to_training(trainer)) / timing.down
-    return timing.latency + down + examples * timing.seconds_per_example + to_server(trainer) / timing.up
+    extra = trainer.optimizer.vectors_up * trainer.model.num_params + trainer.optimizer.floats_up
+    report = model_bytes(trainer) + extra * BYTES_PER_FLOAT
+    return timing.latency + down + examples * timing.seconds_per_example + report / timing.up
 
 
 def add_query(

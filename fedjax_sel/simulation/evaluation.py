@@ -59,16 +59,19 @@ class ClientMeasures(NamedTuple):
     loss: jax.Array
 
 
-def client_measures(plan: Plan, federation: Federation, weights: Weights) -> ClientMeasures:
-    """Evaluate the models of all replicates, [S, ...], on each client's training data."""
-    measures, losses = _sums_of_clients(plan, federation, weights)
-    sizes = federation.train_sizes
+def client_measures(plan: Plan, federation: Federation, weights: Weights, tests: bool = False) -> ClientMeasures:
+    """Evaluate the models of all replicates, [S, ...], on each client's training data.
+
+    With `tests`, evaluate them on the clients' test examples, [S, N + U]; NaN for a client without any.
+    """
+    measures, losses = _sums_of_clients(plan, federation, weights, tests)
+    sizes = federation.train_sizes if federation.client_tests is None or not tests else federation.client_tests.sizes
     return ClientMeasures({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
 def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> TrainMetrics:
     """Evaluate the models of all replicates on all clients' training data, in one pass over the examples."""
-    sums, losses = _sums_of_clients(plan, federation, weights)
+    sums, losses = _sums_of_clients(plan, federation, weights, tests=False)
     total, first = federation.train_sizes.sum(axis=1), plan.trainer.task.measure
     means = {name: values.sum(axis=1) / total for name, values in sums.items()}
     spread = _spread(plan, sums[first.name] / federation.train_sizes)
@@ -84,7 +87,7 @@ def _spread(plan: Plan, of_clients: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def _sums_of_clients(
-    plan: Plan, federation: Federation, weights: Weights, tests: bool = False
+    plan: Plan, federation: Federation, weights: Weights, tests: bool
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Sum the task's measures and the losses over each client's training or test examples: float32 [S, N] each."""
     inputs, targets, order, owner = federation.images, federation.labels, federation.order, federation.owner
@@ -109,21 +112,13 @@ def client_tests(plan: Plan, federation: Federation, weights: Weights) -> dict[s
     The mean is over clients with a defined measure. A client without test examples is undefined.
     """
     measure, num_clients = plan.trainer.task.measure.name, federation.starts.shape[1]
-    of_clients = test_measures(plan, federation, weights).measures[measure]
+    of_clients = client_measures(plan, federation, weights, tests=True).measures[measure]
     found = {}
     for kind, own in (("client", of_clients[:, :num_clients]), ("unseen", of_clients[:, num_clients:])):
         if own.shape[1]:
             mean = jnp.nanmean(jnp.where(jnp.isfinite(own), own, jnp.nan), axis=1)
             found |= dict(zip(tasks.client_columns(kind, measure), (mean, *_spread(plan, own)), strict=True))
     return found
-
-
-def test_measures(plan: Plan, federation: Federation, weights: Weights) -> ClientMeasures:
-    """Evaluate the models of all replicates, [S, ...], on each client's test examples; NaN without any, [S, N + U]."""
-    assert federation.client_tests is not None
-    measures, losses = _sums_of_clients(plan, federation, weights, tests=True)
-    sizes = federation.client_tests.sizes
-    return ClientMeasures({name: values / sizes for name, values in measures.items()}, losses / sizes)
 
 
 def _per_example(

@@ -24,7 +24,6 @@ from fedjax_sel.training import client, schedule
 
 ACCELERATOR_BLOCK = 2000  # examples that an accelerator evaluates as one block
 ACCELERATOR_JOBS = 8  # evaluation blocks or measured clients that it works on together; bounds the memory
-MOST_OF_A_DEVICE = 0.7  # fraction of its memory for the state of clients
 COPIES = 3  # copies of the state on a device: the old one, the new one, and one being saved
 ROWS_BY_THE_CLOCK = 720  # drawn rows of availability that follows the clock, 30 days of hours; then they repeat
 CPU_CACHE_BYTES = 2**21  # cache of a core; models of clients that train together should fit
@@ -47,14 +46,15 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     run = config.run
     wanted = parsing.mesh_shape(run.mesh) if run.mesh else None
     test_blocks = -(-problem.dataset.num_test_examples // problem.model.cpu_block)  # of one replicate; devices share
-    mesh = devices.make_mesh(seeds_at_once, num_places(problem), test_blocks, wanted)
+    places = problem.strategy.num_places(config.num_training_clients, config.cohort_size)
+    mesh = devices.make_mesh(seeds_at_once, places, test_blocks, wanted)
     data_seeds = [seed if run.data_seed is None else run.data_seed for seed in run.seeds]
     federation = fed.build(
         problem.dataset, problem.partitions, config.data.holdout, data_seeds, problem.availability_trace,
         problem.client_tests,
     )  # fmt: skip
     every = run.eval_every if eval_every is None else eval_every
-    plan = _plan(problem, mesh, federation, seeds_at_once, every)
+    plan = _plan(problem, mesh, federation, seeds_at_once, places, every)
     if problem.law is not None:
         federation = clock.timed(federation, problem.law, data_seeds, plan.trainer, config.timing.deadline)
     mode, rows, share = problem.mode, run.rounds, config.selection.available_share
@@ -67,19 +67,15 @@ def lay_out(problem: Problem, seeds_at_once: int, eval_every: int | None = None)
     return Layout(federation, plan, seeds_at_once)
 
 
-def num_places(problem: Problem) -> int:
-    """Return the number of places of a cohort."""
-    return problem.strategy.num_places(problem.config.num_training_clients, problem.config.cohort_size)
-
-
-def _plan(problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, eval_every: int) -> Plan:
+def _plan(
+    problem: Problem, mesh: Any, federation: Federation, seeds_at_once: int, places: int, eval_every: int
+) -> Plan:
     config = problem.config
     training = config.training
     train_sizes = np.asarray(federation.train_sizes)
     work = schedule.plan(train_sizes, training.batch_size, training.local_steps, training.epochs, training.full_batch)
     on_cpu = jax.default_backend() == "cpu"
     groups, devices_of_a_group = mesh.devices.shape
-    places = num_places(problem)
     at_once = config.run.cohort_batch
     if at_once is None:
         share = -(-seeds_at_once // groups * places // devices_of_a_group)

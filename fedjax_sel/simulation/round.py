@@ -17,21 +17,10 @@ from fedjax_sel import devices, metrics, tasks
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
-from fedjax_sel.simulation import (
-    availability,
-    billing,
-    clock,
-    evaluation,
-    keys,
-    ledger,
-    noise,
-    queries,
-    state,
-)
+from fedjax_sel.simulation import availability, billing, clock, evaluation, keys, ledger, noise, queries, state
 from fedjax_sel.simulation.availability import available_clients
-from fedjax_sel.simulation.faults import UncheckedIds, clip_ids, find_faults
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.ledger import Bill
+from fedjax_sel.simulation.ledger import Bill, distinct
 from fedjax_sel.simulation.state import Carry, Cohort, Kept, Plan, Records, RoundContext, ServerStep, Sums, Trained
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Information, Now, Outcome, Selection, ServerMetrics, Unrequested
@@ -95,38 +84,6 @@ def write_rows(table: Kept, selection: Selection, trained: Trained) -> Kept:
     return jax.tree.map(write, table, trained.kept)
 
 
-Step = Callable[[Plan, Carry, jax.Array, Federation, Streams], tuple[Carry, Records]]
-
-
-def many_rounds(
-    step: Step,
-    plan: Plan,
-    length: int,
-    some_are_idle: bool,
-    carry: Carry,
-    first: jax.Array,
-    federation: Federation,
-    streams: Streams,
-) -> tuple[Carry, Records]:
-    """Scan a chunk of `length` rounds; one compiled program serves every value of `first`.
-
-    `step` is `one_round`, or `asynchronous.one_step`. `some_are_idle`, static, is whether the last chunk extends past
-    the run's end, where rounds change nothing. The other arguments are as in `one_round`; `first` is the number of the
-    first round. The records have the leading axes [length, S].
-    """
-
-    def body(carry: Carry, round: jax.Array):
-        def run(carry: Carry) -> tuple[Carry, Records]:
-            return step(plan, carry, round, federation, streams)
-
-        if not some_are_idle:
-            return run(carry)
-        idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, carry)[1])
-        return lax.cond(round < plan.num_rounds, run, lambda carry: (carry, idle), carry)
-
-    return lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
-
-
 def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     """Measure the facts requested of all clients and of candidates, then select cohorts [S, K].
 
@@ -152,7 +109,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
     if available is not None:  # an unavailable client does not train, even if the strategy selected it
         selection = selection._replace(mask=selection.mask & jnp.take_along_axis(available, selection.ids, axis=1))
     arrives = availability.arrives(plan.report_failure_rate, context.streams, round, selection.ids, selection.mask)
-    named = UncheckedIds(answer.ids, selection.mask, candidates)
+    named = state.UncheckedIds(answer.ids, selection.mask, candidates)
     return Cohort(named, selection, selection._replace(mask=arrives)), selection_state
 
 
@@ -401,3 +358,28 @@ def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[],
     if period == 1:
         return measure()
     return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: skipped)
+
+
+def find_faults(named: state.UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> state.Faults:
+    """Detect the faults of a round.
+
+    `weights` are the aggregation weights, float32 [S, K]; `held` is the server's model and state after its step, with
+    floating-point and integer leaves [S, ...].
+    """
+
+    def misnamed(ids: jax.Array, mask: jax.Array) -> jax.Array:
+        """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
+        outside = (ids < 0) | (ids >= num_clients)
+        return outside.any() | (distinct(ids, mask, num_clients).sum() != mask.sum())
+
+    names = jax.vmap(misnamed)
+    wrong = names(named.ids, named.mask)
+    if named.candidates is not None:
+        wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
+    broken = ~jax.vmap(server.is_finite)(held)
+    return state.Faults(wrong, named.ids, named.candidates, broken, ~jnp.isfinite(weights).all(axis=1))
+
+
+def clip_ids(ids: jax.Array, num_clients: int) -> jax.Array:
+    """Clip IDs to 0..N-1, so that a round with invalid IDs can finish before the host ends the run."""
+    return jnp.clip(ids, 0, num_clients - 1)

@@ -12,6 +12,7 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from fedjax_sel import devices
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.experiment.problem import Problem
@@ -21,7 +22,7 @@ from fedjax_sel.simulation.evaluation import evaluate_for_strategy
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.layout import Layout
 from fedjax_sel.simulation.ledger import Bill
-from fedjax_sel.simulation.round import many_rounds, one_round
+from fedjax_sel.simulation.round import one_round
 from fedjax_sel.simulation.state import Carry, Plan, Records, RoundContext, env_of
 from fedjax_sel.strategies import checks, protocol
 from fedjax_sel.strategies.contract import Env, Information, Now, Strategy, no_state
@@ -79,7 +80,7 @@ def prepare_groups(problem: Problem, laid_out: Layout, resumed: "State | None" =
         carry, streams = start(federation, devices.place(mesh, jax.tree.map(itemgetter(own), roots), per_seed))
         if resumed is not None:
             carry = jax.tree.map(itemgetter(own), resumed.carry)
-        if resumed is None:
+        else:
             if protocol.requests_at_start(plan.strategy):
                 info, bill = measure(carry, federation, streams)
                 carry = carry._replace(info=info, start=bill, answered=jax.tree.map(jnp.copy, bill.perturbed))
@@ -133,13 +134,24 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
     """Return the function that runs a chunk of `length` rounds on the plan's devices, not yet compiled.
 
     It is (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
-    `first` is the number of completed rounds before the first chunk.
+    `first` is the number of completed rounds before the first chunk. The last chunk may extend past the run's end,
+    where rounds change nothing.
     """
     some_are_idle = (plan.num_rounds - first) % length != 0
 
     def chunk(carry, first, federation, streams):
         step = one_round if plan.asynchrony is None else _in_flight(plan).one_step
-        carry, records = many_rounds(step, plan, length, some_are_idle, carry, first, federation, streams)
+
+        def body(carry: Carry, round: jax.Array):
+            def run(carry: Carry) -> tuple[Carry, Records]:
+                return step(plan, carry, round, federation, streams)
+
+            if not some_are_idle:
+                return run(carry)
+            idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, carry)[1])
+            return lax.cond(round < plan.num_rounds, run, lambda carry: (carry, idle), carry)
+
+        carry, records = lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
         if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
             records = lax.all_gather(records, devices.SEEDS, axis=1, tiled=True)
         return carry, records
@@ -187,7 +199,7 @@ def _in_flight(plan: Plan) -> Any:
 
 def _strongly_typed(leaf: jax.Array) -> jax.Array:
     """Remove a leaf's weak type: a round's output has none, so the second chunk would compile again."""
-    return leaf if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf.astype(leaf.dtype)
+    return leaf if jax_settings.is_key(leaf) else leaf.astype(leaf.dtype)
 
 
 def _measure_at_start(plan: Plan) -> Callable[[Carry, Federation, Streams], tuple[Information, Bill]]:

@@ -13,7 +13,6 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.models import Model, Params
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import ledger
-from fedjax_sel.simulation.faults import Faults, UncheckedIds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import Bill, Events
 from fedjax_sel.strategies.contract import Env, Evaluation, Information, OutputLayer, Selection, Strategy
@@ -93,6 +92,24 @@ class Carry(NamedTuple):
     clock: Any = None  # simulated seconds so far, float32 [S]; None unless availability follows the clock
     answered: jax.Array | None = None  # perturbed answers of each client so far, int32 [S, N]; None without noise
     trainings: Any = None  # reports of each client so far, int32 [S, N]; None without --private-training
+
+
+class UncheckedIds(NamedTuple):
+    """Client IDs of a round as the strategy returned them."""
+
+    ids: jax.Array  # cohort, int32 [S, K]
+    mask: jax.Array  # clients that train, bool [S, K]
+    candidates: jax.Array | None  # int32 [S, d]; None if the strategy has no candidates
+
+
+class Faults(NamedTuple):
+    """Fatal errors of one round."""
+
+    invalid_ids: jax.Array  # whether a client ID is out of range or duplicated, bool [S]
+    ids: jax.Array  # cohort as the strategy returned it, int32 [S, K]
+    candidates: jax.Array | None  # candidates as the strategy returned them, int32 [S, d]
+    step: jax.Array  # whether the new model or the server's state is not finite, bool [S]
+    weights: jax.Array  # whether an aggregation weight is not finite, bool [S]
 
 
 class Records(NamedTuple):

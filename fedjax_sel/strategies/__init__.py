@@ -53,26 +53,8 @@ from fedjax_sel.strategies.random import random
 from fedjax_sel.strategies.tifl import tifl
 
 __all__ = [
-    "ALL",
-    "CANDIDATES",
-    "NEVER",
-    "SELECTED",
-    "SERVER",
-    "Env",
-    "Now",
-    "Outcome",
-    "Request",
-    "Selection",
-    "Strategy",
-    "Within",
-    "always",
-    "at_start",
-    "every",
-    "from_numpy",
-    "independent_selection",
-    "make",
-    "names",
-    "parameters",
+    "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER", "Env", "Now", "Outcome", "Request", "Selection", "Strategy",
+    "Within", "always", "at_start", "every", "from_numpy", "independent_selection", "make", "names", "parameters",
     "rounds",
 ]  # fmt: skip
 

@@ -88,7 +88,8 @@ def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
     It has `num_places`: K, or the value of `max_selected` if the cohort size `is_random`.
     """
     k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
-    is_selection(answer)
+    if not isinstance(answer, Selection):
+        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
     for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
         leaf: Any = getattr(answer, name)
         if leaf is None:
@@ -100,12 +101,6 @@ def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
             raise BrokenContractError(
                 f"`{name}` of the selection is {actual} and must be {dtype} [{k}], with {meaning}"
             )
-
-
-def is_selection(answer: Any) -> None:
-    """Check that `select` returns a Selection."""
-    if not isinstance(answer, Selection):
-        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
 
 
 def candidates(answer: Any, num_clients: int) -> None:
@@ -152,7 +147,7 @@ def check(
 
     The strategy must have passed `requests`. `available` is None or bool [N].
     """
-    with _named(strategy):
+    with named("strategy", strategy.name):
         table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
         state = table["observe"][1][0]
         if strategy.candidates is not None:
@@ -170,7 +165,7 @@ def knows_inclusion(
     if strategy.inclusion is None:
         return False
     table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
-    with _named(strategy):
+    with named("strategy", strategy.name):
         counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
         if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
             raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
@@ -212,7 +207,7 @@ def traced(
 
 def requests(strategy: Strategy, has_holdout: bool = True, server_has_data: bool = True) -> None:
     """Reject requests that are malformed, not in the catalog, or can never be served."""
-    with _named(strategy):
+    with named("strategy", strategy.name):
         if not isinstance(strategy.requests, tuple) or not all(isinstance(item, Request) for item in strategy.requests):
             raise BrokenContractError("`requests` is not a tuple of Request; write requests=(Request(...),)")
         if strategy.candidates is not None and CANDIDATES not in [request.who for request in strategy.requests]:
@@ -264,9 +259,9 @@ def _check_request(strategy: str, request: Request) -> None:
 
 
 @contextlib.contextmanager
-def _named(strategy: Strategy) -> Iterator[None]:
-    """Prefix contract errors with the strategy's name."""
+def named(kind: str, name: str) -> Iterator[None]:
+    """Prefix contract errors with the kind and the name of their object."""
     try:
         yield
     except BrokenContractError as error:
-        raise BrokenContractError(f"strategy {strategy.name!r}: {error}") from error
+        raise BrokenContractError(f"{kind} {name!r}: {error}") from error

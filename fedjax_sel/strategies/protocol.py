@@ -143,7 +143,7 @@ def initial_state(strategy: Strategy, key: jax.Array, now: Now) -> Any:
     arguments = jax.tree.map(_on_host, (key, now))
     with jax_settings.enable_x64(True), jax.default_device(jax_settings.cpu()):
         state = jax.tree.map(_on_host, jax.jit(strategy.init)(*arguments))
-    return jax.tree.map(lambda leaf: leaf if _is_key(leaf) else leaf.astype(_narrow(leaf.dtype)), state)
+    return jax.tree.map(lambda leaf: leaf if jax_settings.is_key(leaf) else leaf.astype(_narrow(leaf.dtype)), state)
 
 
 def state_shapes(strategy: Strategy, key: Any, now: Any) -> Any:
@@ -151,7 +151,7 @@ def state_shapes(strategy: Strategy, key: Any, now: Any) -> Any:
     with jax_settings.enable_x64(True):
         state = jax.eval_shape(strategy.init, key, now)
     return jax.tree.map(
-        lambda leaf: leaf if _is_key(leaf) else jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype)), state
+        lambda leaf: leaf if jax_settings.is_key(leaf) else jax.ShapeDtypeStruct(leaf.shape, _narrow(leaf.dtype)), state
     )
 
 
@@ -255,12 +255,8 @@ def advance_ages(info: Information) -> Information:
     return info
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _on_host(leaf: Any) -> Any:
-    return jax.device_put(leaf, jax_settings.cpu()) if _is_key(leaf) else np.asarray(leaf)
+    return jax.device_put(leaf, jax_settings.cpu()) if jax_settings.is_key(leaf) else np.asarray(leaf)
 
 
 SUBSET_LOSS = "subset_loss"

@@ -22,16 +22,7 @@ from fedjax_sel.strategies import checks
 from fedjax_sel.strategies.contract import Now, Strategy
 from fedjax_sel.strategies.from_numpy import own_errors
 from fedjax_sel.strategies.protocol import fields_read
-from fedjax_sel.testing.bench import (
-    Bench,
-    ConformanceError,
-    Finding,
-    NotApplicable,
-    Options,
-    Record,
-    Report,
-    Violation,
-)
+from fedjax_sel.testing.bench import Bench, ConformanceError, Finding, NotApplicable, Options, Record, Report, Violation
 
 __all__ = ["CHECKS", "Check", "ConformanceError", "Finding", "Report", "check_strategy", "examine"]
 

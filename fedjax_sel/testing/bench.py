@@ -234,13 +234,6 @@ class Carry(NamedTuple):
     info: Information
 
 
-class Start(NamedTuple):
-    """The arguments of `init`."""
-
-    key: jax.Array
-    now: Now
-
-
 class Record(NamedTuple):
     """The record of one round; scan and vmap add leading axes [games, T], in NumPy arrays if games were played."""
 
@@ -252,7 +245,7 @@ class Record(NamedTuple):
     inclusion: Any  # expected selection counts, [N]; None if unknown
 
 
-def start_of(strategy: Strategy, options: Options, key: jax.Array, world: World) -> Start:
+def start_of(strategy: Strategy, options: Options, key: jax.Array, world: World) -> tuple[jax.Array, Now]:
     """Return the arguments of `init`, after the facts due at the start have been measured."""
     info = protocol.empty_information(strategy, COUNTS, world.sizes.shape[0])
     for kind in info.kinds():
@@ -261,7 +254,7 @@ def start_of(strategy: Strategy, options: Options, key: jax.Array, world: World)
     answers = jnp.ones(world.sizes.shape, bool) if world.available is None else jnp.asarray(world.available)[-1]
     for _, request in protocol.requests_at_start(strategy):
         info = _answered(info, request, world, jnp.int32(0), answers)
-    return Start(key, Now(env_of(options, world), info, jnp.int32(0), None))
+    return key, Now(env_of(options, world), info, jnp.int32(0), None)
 
 
 def env_of(options: Options, world: World) -> Env:
@@ -272,11 +265,10 @@ def env_of(options: Options, world: World) -> Env:
     return Env(*counts, sizes, shares, params=MODEL, output_layer=OUTPUT_LAYER, has_clock=has_clock)
 
 
-def initial_carry(strategy: Strategy, start: Start) -> Carry:
-    """Return the carry before the first round; `start` has leaves [games, ...], except its round."""
-    start = start._replace(now=start.now._replace(round=jnp.int32(0)))
-    state = protocol.initial_state(protocol.over_replicates(strategy), *start)
-    return Carry(jax.tree.map(jnp.asarray, state), start.now.info)
+def initial_carry(strategy: Strategy, key: jax.Array, now: Now) -> Carry:
+    """Return the carry before the first round, from the arguments of `init` with leaves [games, ...]."""
+    state = protocol.initial_state(protocol.over_replicates(strategy), key, now._replace(round=jnp.int32(0)))
+    return Carry(jax.tree.map(jnp.asarray, state), now.info)
 
 
 def one_round(
@@ -426,14 +418,14 @@ class Bench:
         keys = jax.random.split(jax_settings.key(self.options.seed), len(index))
         keys = jnp.tile(keys[:FEW], len(table)) if same_keys else keys
 
-        def start(key: jax.Array, world: jax.Array, all_worlds: World) -> Start:
+        def start(key: jax.Array, world: jax.Array, all_worlds: World) -> tuple[jax.Array, Now]:
             return start_of(self.strategy, options, key, jax.tree.map(lambda leaf: leaf[world], all_worlds))
 
         def play(carry: Carry, key: jax.Array, world: jax.Array, all_worlds: World) -> Record:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
             return play_rounds(self.strategy, options, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
 
-        carry = initial_carry(self.strategy, jax.jit(jax.vmap(start, (0, 0, None)))(keys, index, stacked))
+        carry = initial_carry(self.strategy, *jax.jit(jax.vmap(start, (0, 0, None)))(keys, index, stacked))
         records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
         records = jax.tree.map(np.asarray, records)
         parts = (index == position for position in range(len(table)))
@@ -448,7 +440,7 @@ class Bench:
         with jax.debug_key_reuse(check_keys):
             start, step = self._compiled
             batch = jax.tree.map(lambda leaf: leaf[None], start(key, world))
-            carry = jax.tree.map(lambda leaf: leaf[0], initial_carry(self.strategy, batch))
+            carry = jax.tree.map(lambda leaf: leaf[0], initial_carry(self.strategy, *batch))
             cohorts = []
             for round in range(self.options.rounds):
                 carry, record = step(carry, jnp.int32(round), jax.random.fold_in(key, 1), world)
@@ -456,7 +448,7 @@ class Bench:
         return np.stack(cohorts)
 
     @functools.cached_property
-    def _compiled(self) -> tuple[Callable[..., Start], Callable[..., tuple[Carry, Record]]]:
+    def _compiled(self) -> tuple[Callable[..., tuple[jax.Array, Now]], Callable[..., tuple[Carry, Record]]]:
         """The start of a game and one round."""
         start = functools.partial(start_of, self.strategy, self.options)
         return jax.jit(start), jax.jit(functools.partial(one_round, self.strategy, self.options))

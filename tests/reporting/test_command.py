@@ -82,10 +82,10 @@ def test_a_folder_of_runs_stands_for_its_runs(tmp_path):
 
 def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     plain, gradient = made_up.result(algo="fl_dp3s"), made_up.result(algo="fl_dp3s", algo_args={"profile": "gradient"})
-    found = html.Setting({tmp_path / "a": plain, tmp_path / "b": gradient}, "")
-    assert list(html.named(found)) == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
-    found = html.Setting({tmp_path / "a": plain, tmp_path / "b": plain}, "")
-    assert list(html.named(found)) == [str(tmp_path / "a"), str(tmp_path / "b")]
+    found = html.named({tmp_path / "a": plain, tmp_path / "b": gradient})
+    assert [run.name for run in found] == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
+    found = html.named({tmp_path / "a": plain, tmp_path / "b": plain})
+    assert [run.name for run in found] == [str(tmp_path / "a"), str(tmp_path / "b")]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, plots
 from studies.boards.series import Series
 from studies.papers import page
 from studies.papers_setting import multiples, pictures
@@ -21,14 +21,14 @@ NAMES = plots.KNOWN[: multiples.MANY + 1]
 def test_a_clock_adds_pictures_over_seconds(tmp_path, monkeypatch, seconds):
     labels = []
     monkeypatch.setattr(
-        comparison_plots, "save", lambda figure, path, look: labels.extend(one.get_xlabel() for one in figure.axes)
+        plots, "save", lambda figure, path, look: labels.extend(one.get_xlabel() for one in figure.axes)
     )
     monkeypatch.setattr(
         plots, "save", lambda figure, path, look: labels.extend(one.get_xlabel() for one in figure.axes)
     )
     names = ("random", "fedcor")
     results = [made_up.result(0.6, algo=name, seconds=seconds) for name in names]
-    comparison_plots.draw([comparison.row("s", *one) for one in zip(names, results)], results, tmp_path)
+    plots.draw_comparison([comparison.row("s", *one) for one in zip(names, results)], results, tmp_path)
     plots.curves(dict(zip(names, results)), tmp_path / "curves.png")
     timed = [label for label in labels if "seconds" in label]
     assert timed == ([] if seconds is None else ["simulated seconds", "simulated seconds"])

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.axes import Axes
 
 from fedjax_sel import strategies
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, plots
 from tests.reporting import made_up
 
 
@@ -44,7 +44,7 @@ def bands(monkeypatch):
 def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can_be(tmp_path, bands):
     results = [made_up.result(0.97), made_up.result(0.99, algo="fedcor")]
     rows = [comparison.row("s", name, result) for name, result in zip(("random", "fedcor"), results)]
-    comparison_plots.draw(rows, results, tmp_path)
+    plots.draw_comparison(rows, results, tmp_path)
     assert sorted(map(len, bands.values())) == [2] * 3
     for axis, drawn in bands.items():
         for low, high in drawn:
@@ -55,7 +55,7 @@ def test_every_curve_of_a_comparison_has_a_band_that_stays_where_the_measure_can
 @pytest.mark.slow
 def test_a_single_seed_has_no_band(tmp_path, bands):
     result = made_up.result(0.9, seeds=1)
-    comparison_plots.draw([comparison.row("s", "random", result)], [result], tmp_path)
+    plots.draw_comparison([comparison.row("s", "random", result)], [result], tmp_path)
     plots.curves({"random": result}, tmp_path / "curves.png")
     assert not bands
 

@@ -23,7 +23,7 @@ from fedjax_sel.cli import command_line, compare, train
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.errors import NonFiniteUpdateError
 from fedjax_sel.experiment import Experiment
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.runs import reading, sweep
 from fedjax_sel.runs import sweep as jobs
 from fedjax_sel.runs.run_files import Result
@@ -609,7 +609,7 @@ def test_tables_and_pictures_name_the_measure_of_the_task(tmp_path):
     assert row.rounds_to_target.mean == 2
     header = comparison.as_csv([row]).splitlines()[0].split(",")
     assert {"final_absolute_error_mean", "last_rounds_absolute_error_sd"} <= set(header)
-    comparison_plots.draw([row], [result], tmp_path)
+    plots.draw_comparison([row], [result], tmp_path)
     assert (tmp_path / "absolute_error_by_round.png").exists() and not (tmp_path / "accuracy_by_round.png").exists()
 
 
@@ -619,7 +619,7 @@ def test_pictures_of_eleven_strategies_where_nobody_arrives(tmp_path):
     results = [made_up(rng.uniform(size=(2, 2)), BYTES, COHORTS, target=1.0) for _ in range(11)]
     rows = [comparison.row("s", f"strategy {i}", result) for i, result in enumerate(results)]
     (tmp_path / "accuracy_by_seconds.png").touch()  # of an earlier comparison
-    comparison_plots.draw(rows, results, tmp_path)
+    plots.draw_comparison(rows, results, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == PICTURES
 
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 import fedjax_sel
 from fedjax_sel.cli import command_line, report
-from fedjax_sel.reporting import comparison, comparison_plots, plots
+from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.runs import reading
 
 SMALL = fedjax_sel.preset("quickstart").replace(
@@ -84,7 +84,7 @@ def test_pictures_leave_it_out(run, tmp_path, drawn):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         plots.curves({"random": result}, tmp_path / "curves.png")
-        comparison_plots.draw([comparison.row("s", "a", result)], [result], tmp_path)
+        plots.draw_comparison([comparison.row("s", "a", result)], [result], tmp_path)
     found = [y for x, y in drawn if len(x) == len(rounds) and (x == rounds).all() and np.allclose(y, mean)]
     assert len(found) == 1
     assert all(np.isfinite(y).all() for _, y in drawn)
@@ -98,5 +98,5 @@ def test_a_run_without_a_single_report_has_no_gemd_at_all(tmp_path, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert command_line.guarded(report.main, [str(out), "--out", str(tmp_path / "curves.png")]) == 0
-        comparison_plots.draw([comparison.row("s", "a", result)], [result], tmp_path)
+        plots.draw_comparison([comparison.row("s", "a", result)], [result], tmp_path)
     assert "N/A (0 of 2 seeds)" in capsys.readouterr().out

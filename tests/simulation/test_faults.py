@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedjax_sel.experiment import checking
-from fedjax_sel.simulation import faults
-from fedjax_sel.simulation.faults import UncheckedIds
+from fedjax_sel.simulation import round as rounds
+from fedjax_sel.simulation.state import UncheckedIds
 from fedjax_sel.training import optimizers
 
 N = 5
@@ -26,7 +26,7 @@ def find(ids, mask, candidates=None, weights=(0.5, 0.25, 0.25), held=1.0):
         None if candidates is None else both(candidates, range(len(candidates))),
     )
     held = {"w": both(jnp.full(3, 2.0).at[1].set(held), jnp.ones(3)), "count": jnp.array([3, 3])}
-    found = jax.jit(faults.find_faults, static_argnums=1)(named, N, both(weights, (1.0, 0.0, 0.0)), held)
+    found = jax.jit(rounds.find_faults, static_argnums=1)(named, N, both(weights, (1.0, 0.0, 0.0)), held)
     assert not found.invalid_ids[1] and not found.step[1] and not found.weights[1]
     np.testing.assert_array_equal(found.ids[0], ids)
     return found

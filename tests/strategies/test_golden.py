@@ -36,7 +36,7 @@ def cohorts(name: str) -> list[list[int]]:
     tables = jax.tree.map(jnp.asarray, world)
     game = bench.Options(CLIENTS, SELECTED, ROUNDS)
     start = jax.jit(jax.vmap(lambda key: bench.start_of(strategy, game, key, tables)))(jax.random.key(0)[None])
-    carry = jax.tree.map(lambda leaf: leaf[0], bench.initial_carry(strategy, start))
+    carry = jax.tree.map(lambda leaf: leaf[0], bench.initial_carry(strategy, *start))
     play = jax.jit(lambda carry, key, world: bench.play_rounds(strategy, game, ROUNDS, carry, key, world)[1])
     records = play(carry, jax.random.key(1), tables)
     if strategy.max_selected is not None:

@@ -155,7 +155,7 @@ def test_a_server_that_is_told_facts_selects_as_one_that_asks(name):
     world = jax.tree.map(jnp.asarray, table)
     key = jax.random.key(2)
     start = bench.start_of(strategy, game, key, world)
-    carry = bench.initial_carry(strategy, jax.tree.map(lambda leaf: leaf[None], start))
+    carry = bench.initial_carry(strategy, *jax.tree.map(lambda leaf: leaf[None], start))
     carry = jax.tree.map(lambda leaf: leaf[0], carry)
     wanted = jax.jit(lambda carry: bench.play_rounds(strategy, game, T, carry, key, world)[1])(carry)
 

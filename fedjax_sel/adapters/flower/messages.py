@@ -220,10 +220,7 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
 
 
-MakeClient = Callable[[Context], Client]
-
-
-def client_app(make_client: MakeClient, app: ClientApp | None = None) -> ClientApp:
+def client_app(make_client: Callable[[Context], Client], app: ClientApp | None = None) -> ClientApp:
     """Return a ClientApp that handles training and queries with a `Client`.
 
     Args:

@@ -1,7 +1,6 @@
 """A Flower strategy whose cohorts a Selector chooses, with its folder of client IDs, queries, probes, and reports."""
 
 import contextlib
-import io
 import json
 import logging
 import time
@@ -64,10 +63,9 @@ def save_clients(folder: Path, clients: Mapping[str, Sizes]) -> None:
 
 def save(folder: Path, selector: Selector, weights: Arrays) -> None:
     """Save the federation's state between two rounds."""
-    current, content = _weights(folder, selector.round), io.BytesIO()
-    np.savez(content, **weights)  # pyright: ignore[reportArgumentType]
+    current = _weights(folder, selector.round)
     with _naming(current, "written"):
-        files.write(current, content.getvalue(), sync=True)
+        files.write_arrays(current, weights)
     selector.save(folder / SELECTOR)
     for other in folder.glob("weights-*.npz"):
         if other != current:
@@ -350,7 +348,13 @@ class SelectorStrategy(Strategy):
         online = self._nodes.wait(grid, lambda online: len(online) >= wanted, self._wait_seconds, str(wanted))
         clients = Exchange(grid, self._nodes, online, selector.round, self._answer_seconds)
         inner_content = partial(self._inner_content, grid, arrays, config)
-        ask = partial(self._ask, clients, arrays, inner_content)
+
+        def ask(due: Ask, names: tuple[str, ...]) -> dict[str, Any]:
+            if due.kind == "loss_change":
+                return self._loss_changes(clients, arrays, inner_content, due, names)
+            config = inner_content().config_records if KINDS[due.kind].trains else {}
+            return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config, due.noise)
+
         cohort, weights = rounds.choose(selector, in_order(online), ask)
         self.cohorts.append(cohort)
         self._shares = {} if weights is None else dict(zip(cohort, map(float, weights)))
@@ -465,20 +469,6 @@ class SelectorStrategy(Strategy):
         if weights is not None:
             self._weights, self._evaluation = weights, None
         return weights
-
-    def _ask(
-        self,
-        clients: Exchange,
-        arrays: ArrayRecord,
-        inner_content: Callable[[], RecordDict],
-        due: Ask,
-        names: tuple[str, ...],
-    ) -> dict[str, Any]:
-        """Query clients and wait; return the answers by name."""
-        if due.kind == "loss_change":
-            return self._loss_changes(clients, arrays, inner_content, due, names)
-        config = inner_content().config_records if KINDS[due.kind].trains else {}
-        return clients.ask(due.kind, due.options, arrays if due.needs_model else None, names, config, due.noise)
 
     def _loss_changes(
         self,

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 
 from fedjax_sel import metrics
 from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
+from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Pair
@@ -47,14 +48,28 @@ NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
 DATA_AND_PARTITION = "data or partition"
 
 
-class Setting(NamedTuple):
-    """Runs under equal conditions."""
+class Run(NamedTuple):
+    """One run of a chapter."""
 
-    results: dict[Path, Result]  # results by folder
+    name: str
+    path: Path
+    result: Result
+
+
+class Chapter(NamedTuple):
+    """The runs of one setting, under one heading."""
+
+    title: str
     differs: str  # difference from the first setting; empty for the first one
+    runs: list[Run]
+
+    @property
+    def results(self) -> dict[str, Result]:
+        """The results by the runs' names."""
+        return {run.name: run.result for run in self.runs}
 
 
-def by_setting(folders: Sequence[Path]) -> list[Setting]:
+def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
     """Read runs, and group them by setting in the given order.
 
     Raises UserError if a folder has no readable run, or a run has no rounds.
@@ -74,15 +89,19 @@ def by_setting(folders: Sequence[Path]) -> list[Setting]:
         if same is None:
             found.append((conditions, same := {}))
         same[path] = result
-    first = found[0][0]
-    return [Setting(results, _difference(first, conditions)) for conditions, results in found]
+    chapters = []
+    for conditions, results in found:
+        runs = named(results)
+        title = plots.title(runs[0].result.config, runs[0].result.data_source)
+        chapters.append(Chapter(title, _difference(found[0][0], conditions), runs))
+    return chapters
 
 
-def named(setting: Setting) -> dict[str, Result]:
-    """Return the runs of a setting by strategy and parameters, or by folder if two of those names are equal."""
-    names = [name_of(result) for result in setting.results.values()]
+def named(results: Mapping[Path, Result]) -> list[Run]:
+    """Return runs, given by folder, named by strategy and parameters, or by folder if two of those names are equal."""
+    names = [name_of(result) for result in results.values()]
     unique = len(set(names)) == len(names)
-    return {name if unique else str(path): result for name, (path, result) in zip(names, setting.results.items())}
+    return [Run(name if unique else str(path), path, result) for name, (path, result) in zip(names, results.items())]
 
 
 def name_of(result: Result) -> str:
@@ -138,14 +157,6 @@ def places(result: Result) -> dict[str, Any]:
     }
 
 
-class Run(NamedTuple):
-    """One run of a chapter."""
-
-    name: str
-    path: Path
-    result: Result
-
-
 def curves(run: Run) -> dict[str, Any]:
     """Return the run's curves by column, see `over_seeds`; a point without a measurement is None."""
     found = {name: summary(values) for name, values in run.result.measured.items() if not np.isnan(values).all()}
@@ -197,24 +208,6 @@ def counts(run: Run, most: int = 400) -> dict[str, Any]:
     return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
 
 
-class Chapter(NamedTuple):
-    """The runs of one setting, under one heading."""
-
-    title: str
-    differs: str  # difference from the first setting
-    runs: list[Run]
-
-
-def chapters_of(found: Sequence[Setting]) -> list[Chapter]:
-    """Return a page's chapters."""
-    chapters = []
-    for setting in found:
-        runs = [Run(name, path, result) for path, (name, result) in zip(setting.results, named(setting).items())]
-        first = runs[0].result
-        chapters.append(Chapter(plots.title(first.config, first.data_source), setting.differs, runs))
-    return chapters
-
-
 # The HTML of the page.
 
 SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients.js", "controls.js")
@@ -223,11 +216,7 @@ SCRIPTS = ("state.js", "theme.js", "plots.js", "curves.js", "pairs.js", "clients
 
 def plotly() -> str:
     """Return the full plotly.js, since the package has no smaller bundle."""
-    try:
-        from plotly.offline import get_plotlyjs  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise UserError("--html: the package plotly is missing; run pip install 'fedjax-sel[html]'") from error
-    return get_plotlyjs()
+    return plugins.optional("plotly.offline", "--html", "run pip install 'fedjax-sel[html]'").get_plotlyjs()
 
 
 def own_file(*names: str) -> str:
@@ -351,10 +340,8 @@ def _pairs(chapter: Chapter) -> list[list[Pair]]:
     if len(done) < 2:
         return []
     rows = [comparison.row("", run.name, run.result) for run in done]
-    found: dict[str, list[Pair]] = {}
-    for pair in comparison.pairs(rows, [run.result for run in done]):
-        found.setdefault(pair.measure, []).append(pair)
-    return list(found.values())
+    pairs = comparison.pairs(rows, [run.result for run in done])
+    return [list(own) for _, own in itertools.groupby(pairs, lambda pair: pair.measure)]
 
 
 def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.experimental
+import jax.numpy as jnp
 import numpy as np
 
 from fedjax_sel.errors import UserError
@@ -70,7 +71,7 @@ def key(seed: Any) -> jax.Array:
 
 def is_key(leaf: Any) -> bool:
     """Return whether an array, or its shape and dtype, holds typed random keys."""
-    return jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
 def as_numpy(leaf: Any) -> np.ndarray:

@@ -623,10 +623,11 @@ class Config:
 
     @property
     def everyone_available(self) -> bool:
-        """Whether all clients are available in all rounds."""
+        """Whether all clients are available in all rounds; a client whose report is in flight is not."""
         text = self.training.private_training
         limited = text is not None and parsing.private_training(text).rounds is not None
-        return self.selection.available_share == 1 and not limited
+        in_flight = self.uses_late_reports or self.timing.concurrency is not None
+        return self.selection.available_share == 1 and not limited and not in_flight
 
     @property
     def num_training_clients(self) -> int:

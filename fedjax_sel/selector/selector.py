@@ -358,7 +358,9 @@ class Selector:
             saved = about["selector"]
             if saved == own:
                 arrays = _filled(self._now.arrays(), list(entries.values()))
-                self._now = standing.restored(about["standing"], arrays)
+                found, spent = standing.restored(about["standing"], arrays), self._now.account.perturbed
+                spent = np.maximum(found.account.perturbed, spent)  # answers since the save were sent
+                self._now = found._replace(account=found.account._replace(perturbed=spent))
                 return
         except OSError as error:
             raise UserError(

@@ -140,7 +140,8 @@ def one_step(
         nonfinite=arrives & ~trained.finite,
         measured=records.measured | {tasks.STALENESS: mean_staleness.astype(jnp.float32)},
     )
-    version += (used.mask & ended.trained.finite).any(axis=1)
+    finite = ended.trained.finite | (plan.private_training is not None)  # then the noise alone is a step, too
+    version += (used.mask & finite).any(axis=1)
     carry = carry._replace(
         params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
         evaluation=step.evaluation, flight=Flight(table, version), answered=noise.answered(context, known.bill),

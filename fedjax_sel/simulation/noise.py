@@ -92,7 +92,10 @@ def perturb_reports(
 
     The aggregation has already taken the plain updates. Changes of non-trained model state are left out.
     """
-    requests = perturbed(context.plan.strategy) if context.plan.noise is not None else {}
+    if context.plan.noise is None:
+        return cohort, known, trained
+    trained = trained._replace(finite=jnp.ones_like(trained.finite))  # it depends on the data, and would have no noise
+    requests = perturbed(context.plan.strategy)
     requests = {place: request for place, request in requests.items() if request.kind not in KINDS}
     if not requests:
         return cohort, known, trained

@@ -25,6 +25,7 @@ Differs from the paper:
 * A cluster with fewer than z available clients gives all of them, and the next clusters fill the cohort. If all
   clusters have given z clients, they give z more, in the same order.
 * Ties are random. Unavailable clients count in no mean and are not selected.
+* With --privacy, negative counts are set to zero.
 * Clients that do not send a histogram are similar to each other. A client that never sent a loss counts with the
   largest one, as in `afl`.
 """
@@ -71,6 +72,8 @@ def fedlecc(*, num_clusters: Count | None = None, clusters_per_round: Count | No
     def init(key, now: Now) -> State:
         order = jax.random.permutation(key, now.env.num_clients).astype(jnp.int32)
         counts, age = now.info.label_histogram
+        if "label_histogram" in now.env.noise:
+            counts = jnp.maximum(counts, 0.0)  # a negative count has no square root
         return State(clusters_of(jnp.where((age < NEVER)[:, None], counts, 0.0), order, count(now)))
 
     def select(key, state: State, now: Now) -> Selection:

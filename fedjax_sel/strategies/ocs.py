@@ -25,7 +25,8 @@ Differs from the paper:
   aggregation: another 2 floats up per client and rescaling, which are not billed.
 * By default all clients are candidates. The authors' scripts draw n = 32 candidates, with m = 2 or 3.
 * The places of a cohort are limited (`sampling.independent`).
-* A client whose norm is not finite has probability 0. If all norms are 0, no client is selected.
+* A client whose norm is not finite has probability 0, and one with a negative noisy norm (--privacy), too. If all norms
+  are 0, no client is selected.
 * Candidates are drawn from the available clients.
 """
 
@@ -55,6 +56,8 @@ def ocs(*, num_candidates: Count | None = None, rescalings: CountOrZero | None =
     def probabilities(state, now: Now) -> jax.Array:
         norms = now.info.update_norm.value
         norms = jnp.where(_candidates(now) & jnp.isfinite(norms), norms, 0)
+        if "update_norm" in now.env.noise:
+            norms = jnp.maximum(norms, 0)
         return sampling.capped_proportional(now.env.importance * norms, now.env.num_selected, rescalings)
 
     def select(key, state, now: Now) -> Selection:

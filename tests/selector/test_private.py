@@ -172,6 +172,17 @@ def test_a_client_with_a_spent_budget_is_not_queried():
     assert counts.max() == 1 and max(selector.epsilons().values()) == pytest.approx(1, rel=1e-3)
 
 
+def test_loading_an_earlier_state_does_not_forget_answers(tmp_path):
+    selector = make(privacy=BUDGET + ",answers=1")
+    selector.save(tmp_path / "selector.npz")
+    (due,) = selector.asks()
+    selector.tell("loss", due.clients, [rounds.perturb("loss", 1.0, due.noise[name]) for name in due.clients])
+    spent = selector.epsilons()
+    selector.load(tmp_path / "selector.npz")
+    assert selector.epsilons() == spent and max(spent.values()) > 0
+    assert not set(selector.asks()[0].clients) & set(due.clients)
+
+
 @pytest.mark.parametrize(
     "strategy,settings,message",
     [

@@ -316,3 +316,13 @@ def test_bad_input_is_one_line_with_the_fix(settings, message):
     with pytest.raises(UserError, match=message) as error:
         result_of(**{"concurrency": 12} | settings)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("settings", [{"concurrency": 8}, {"deadline": "q0.8", "late_reports": "use"}])
+def test_a_strategy_must_accept_busy_clients(settings):
+    def select(key, state, now):
+        assert now.available is None, "all clients"
+        return Selection.of(jnp.arange(4), None)
+
+    with pytest.raises(UserError, match="cannot be traced: AssertionError: all clients"):
+        result_of(algo=Strategy("mine", select), **settings)

@@ -1,6 +1,7 @@
 """Runs with --privacy: sensitivities by brute force, the spent epsilon by hand, and all that they combine with."""
 
 import itertools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ from fedjax_sel import Experiment, UserError, strategies
 from fedjax_sel.core import parsing
 from fedjax_sel.experiment import checking, experiment_of, problem
 from fedjax_sel.runs import experiment
-from fedjax_sel.simulation import queries, run
+from fedjax_sel.simulation import noise, queries, run
 from fedjax_sel.strategies import ALL, CANDIDATES, Request, Selection, Strategy, always, at_start, every, privacy
 from fedjax_sel.strategies.contract import Now
 from fedjax_sel.strategies.facts import Counts
@@ -310,3 +311,9 @@ def test_more_rounds_are_another_run():
     """The noise of each answer depends on their number."""
     one, other = (tiny(privacy=BUDGET, rounds=rounds).fingerprint() for rounds in (4, 5))
     assert one != other and tiny(rounds=4).fingerprint() == tiny(rounds=5).fingerprint()
+
+
+def test_the_strategy_does_not_see_which_updates_are_finite():
+    plan = SimpleNamespace(noise=True, strategy=strategies.make("pow_d"))
+    trained = SimpleNamespace(_replace=dict, finite=jnp.array([[True, False]]))
+    assert noise.perturb_reports(SimpleNamespace(plan=plan), None, None, trained)[2]["finite"].all()

@@ -209,6 +209,12 @@ def test_a_resumed_run_has_the_same_bits(tmp_path):
         fedjax_sel.load(tmp_path / "cut")
 
 
+def test_noise_alone_is_a_step():
+    """No update is finite, but the model moves, so reports go stale."""
+    settings = {"learning_rate": 1e30, "on_nonfinite": "skip", "timing": "tiers", "concurrency": 6}
+    assert np.nanmax(fedjax_sel.run(tiny(**settings)).measured["staleness"]) > 0
+
+
 @pytest.mark.parametrize(
     "settings,message",
     [

@@ -1,5 +1,6 @@
 """FedLECC against a NumPy twin: clusters by Hellinger distances, and the clients with the highest losses in them."""
 
+import dataclasses
 import math
 
 import jax
@@ -139,3 +140,12 @@ def test_bad_parameters_are_one_line(parameters, message):
     with pytest.raises(UserError, match=f"^fedlecc: {message}") as error:
         started(fedlecc(**parameters), np.full((6, CLASSES), 2), 2)
     assert "\n" not in str(error.value)
+
+
+def test_negative_noisy_counts_leave_the_clusters():
+    histograms = np.tile(100 * np.eye(CLASSES), (3, 1))
+    now = known(histograms + np.random.default_rng(0).laplace(0, 2, histograms.shape), np.zeros(12), 4)
+    env = dataclasses.replace(now.env, noise={"label_histogram": jnp.ones(12)})
+    clusters = fedlecc().init(jax.random.key(0), now._replace(env=env)).clusters
+    np.testing.assert_array_equal(clusters[:CLASSES], clusters[CLASSES : 2 * CLASSES])
+    assert len(set(clusters.tolist())) == CLASSES

@@ -1,5 +1,7 @@
 """Optimal client sampling against NumPy twins of its closed form and of AOCS, and the law of its cohorts."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -118,3 +120,12 @@ def test_what_it_buys():
 def test_the_number_of_candidates_is_checked(count, message):
     with pytest.raises(UserError, match=f"ocs: num_candidates={count} {message}"):
         ocs(num_candidates=count).candidates(jax.random.key(0), (), known([10] * 8, 3, np.ones(8)))
+
+
+def test_negative_noisy_norms_have_probability_zero():
+    now = known([5] * 5, 2, [0.5, -0.4, 0.3, -0.2, 0.1])
+    now = now._replace(env=dataclasses.replace(now.env, noise={"update_norm": jnp.ones(5)}))
+    inclusion = ocs().inclusion
+    assert inclusion is not None
+    chances = np.asarray(inclusion((), now))
+    assert chances.sum() == pytest.approx(2) and (chances[[1, 3]] == 0).all()

@@ -59,6 +59,14 @@ def test_many_answers_and_trainings_are_interpolated():
     assert (np.diff(spent, axis=0) > 0).all() and (np.diff(spent, axis=1) > 0).all()
 
 
+def test_a_laplace_answer_and_many_trainings_are_interpolated(monkeypatch):
+    spent = np.reshape(privacy.epsilons("laplace", 2.0, 1e-5, 1, 60, 20.0), (2, 61))[1]
+    monkeypatch.setattr(privacy, "MOST_COMPOSED", 61)
+    exact = np.reshape(privacy.epsilons.__wrapped__("laplace", 2.0, 1e-5, 1, 60, 20.0), (2, 61))[1]
+    np.testing.assert_allclose(spent, exact, rtol=2e-3)
+    assert (np.diff(spent) > 0).all()
+
+
 def test_pure_differential_privacy_has_laplace_noise_alone():
     assert privacy.multiplier("laplace", 0.5, 0.0, 4) == 8.0
     assert privacy.epsilons("laplace", 8.0, 0.0, 4) == pytest.approx((0, 0.125, 0.25, 0.375, 0.5))

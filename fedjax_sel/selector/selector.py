@@ -338,12 +338,12 @@ class Selector:
             raise UserError(
                 f"save: round {self._now.round + 1} has begun; save after `update`, before the next round's first query"
             )
-        about = {"selector": self._terms.identity(), "standing": self._now.words()}
+        path, about = Path(path), {"selector": self._terms.identity(), "standing": self._now.words()}
         leaves = enumerate(jax.tree.leaves(self._now.arrays()))
         entries: dict[str, Any] = {f"leaf_{place}": as_numpy(leaf) for place, leaf in leaves}
         entries[ABOUT] = np.frombuffer(json.dumps(about).encode(), np.uint8)
         try:
-            files.write_arrays(Path(path), entries)
+            files.write_arrays(path, entries)
         except OSError as error:
             raise UserError(
                 f"save: {path} cannot be written ({error.strerror or error}); choose another path"

@@ -33,6 +33,7 @@ class Table(NamedTuple):
     target: float
     accuracy: dict[str, np.ndarray]  # by row, [seeds]
     seconds: dict[str, np.ndarray]  # to the target, by row, [seeds]
+    megabytes: dict[str, float]  # mean over seeds, by row
     gains: dict[str, Comparison]  # accuracy minus that of the reference
     saved: dict[str, Comparison]  # seconds to the target of the reference minus those of the row
     within: dict[str, Comparison]  # accuracy minus that of random selection in the same mode
@@ -54,7 +55,10 @@ def make_table(rows: Mapping[str, Series], seconds: float = SECONDS) -> Table:
     pairs = {name: baseline for name, baseline in pairs.items() if baseline in rows}
     differences = [accuracy[name] - accuracy[baseline] for name, baseline in pairs.items()]
     within = dict(zip(pairs, statistics.compare(np.stack(differences)))) if pairs else {}
-    return Table(target, accuracy, until, dict(zip(others, gains)), dict(zip(others, saved)), within)
+    megabytes = {
+        name: float(np.where(one.time <= seconds, one.megabytes, 0.0).max(axis=1).mean()) for name, one in rows.items()
+    }
+    return Table(target, accuracy, until, megabytes, dict(zip(others, gains)), dict(zip(others, saved)), within)
 
 
 def _worlds(out: Path) -> dict[str, Held]:
@@ -141,12 +145,11 @@ def _markdown(held: Held, table: Table) -> str:
         faster = f"{table.speedup(name):.1f}"
         if name in table.saved and table.saved[name].verdict in (BETTER, WORSE):
             faster = f"**{faster}**"
-        inside = one.time <= SECONDS
-        megabytes = np.where(inside, one.megabytes, 0.0).max(axis=1).mean()
+        steps = (one.time <= SECONDS).sum(axis=1).mean()
         cells = [
             mode, algo, f"{table.accuracy[name].mean():.3f}", _gain(gain),
             "" if gain is None else f"{gain.leads} of {gain.seeds}", _gain(table.within.get(name)), faster,
-            f"{inside.sum(axis=1).mean():.0f}", f"{megabytes:.0f}", f"{_mean(held.about['rows'][name]):.2f}",
+            f"{steps:.0f}", f"{table.megabytes[name]:.0f}", f"{_mean(held.about['rows'][name]):.2f}",
             _share(held, name, FASTEST), _share(held, name, SLOWEST),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
@@ -172,14 +175,19 @@ def _as_csv(table: Table, held: Held) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     of_pairs = [f"{what}_{field}" for what in ("gain", "saved", "within") for field in Comparison._fields]
-    writer.writerow(["row", "accuracy", "seconds_to_target", "times_as_fast", "gini", *of_pairs])
+    writer.writerow(
+        ["row", "mode", "strategy", "accuracy", "seconds_to_target", "times_as_fast", "megabytes", "gini", *of_pairs]
+    )
     for name in held.rows:
-        numbers = (table.accuracy[name].mean(), table.seconds[name].mean(), table.speedup(name))
+        numbers = (
+            table.accuracy[name].mean(), table.seconds[name].mean(), table.speedup(name), table.megabytes[name],
+            _mean(held.about["rows"][name]),
+        )  # fmt: skip
         pairs = [
             value for found in (table.gains, table.saved, table.within)
             for value in (found[name] if name in found else [None] * len(Comparison._fields))
         ]  # fmt: skip
-        writer.writerow([name, *map(plain, (*numbers, _mean(held.about["rows"][name]), *pairs))])
+        writer.writerow([name, *name.split(), *map(plain, (*numbers, *pairs))])
     return text.getvalue()
 
 

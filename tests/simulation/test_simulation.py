@@ -132,8 +132,7 @@ def test_devices_and_grouping_change_nothing(two_seeds, monkeypatch, groups, sha
 
 
 def test_nothing_is_compiled_after_the_first_chunk(caplog, monkeypatch):
-    rounds = run.rounds
-    monkeypatch.setattr(run, "rounds", lambda *sizes: chex.assert_max_traces(rounds(*sizes), n=1))
+    monkeypatch.setattr(run, "one_round", chex.assert_max_traces(run.one_round, n=1))
     program = run.prepare(pose(SMALL.replace(rounds=12)))
     pieces = run.chunks(program)
     next(pieces)

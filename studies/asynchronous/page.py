@@ -23,7 +23,7 @@ from studies.papers.page import png_bytes
 PICTURE = "seconds.png"
 GINI = "gini_of_selections"
 WIDE = f"sync-20 {BASELINE}"
-SHOWN = ("sync random", "deadline random", "late random", "buffer-10 random", "buffer-1 random", "buffer-10 fed_cbs")
+SHOWN = ("sync random", "sync-20 random", "deadline random", "late random", "buffer-10 random", "buffer-10 fed_cbs")
 """Rows of the picture."""
 
 

@@ -100,3 +100,25 @@ def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys
     path.write_text(path.read_text(encoding="utf-8").replace("fastest", "slowest"), encoding="utf-8")
     assert command.main(["--check", "--out", str(out)]) == 1
     assert "README.md does not follow from the curves" in capsys.readouterr().out
+
+
+def test_the_numbers_of_the_timing_page_follow_from_the_table():
+    table = page.make_table(series.read(Path("results/asynchronous/tiers")).rows)
+    about = series.read(Path("results/asynchronous/tiers")).about["rows"]
+    text = " ".join(Path("docs/timing.md").read_text(encoding="utf-8").split())
+    buffered = [row for row in table.accuracy if row.startswith("buffer") and row.endswith("random")]
+    faster = sorted(table.speedup(row) for row in buffered)
+    bytes_more = sorted(table.megabytes[row] / table.megabytes[REFERENCE] for row in buffered)
+    assert f"for {bytes_more[0]:.0f} to {bytes_more[-1]:.0f} times the bytes" in text
+    assert f"{faster[0]:.1f} to {faster[-1]:.1f} times as fast, which is FedBuff's claim" in text
+    assert f"keep as many clients busy, are {table.speedup('sync-20 random'):.1f} times as fast" in text
+    adds = [table.within[f"{mode} fed_cbs"] for mode in ("sync", "buffer-10", "buffer-1")]
+    assert f"Fed-CBS adds {adds[0].difference:.3f} to rounds of 5, {adds[1].difference:.3f} to steps of 10" in text
+    assert [one.verdict == BETTER for one in adds] == [True, True, False]
+    assert all(
+        table.accuracy[f"deadline {algo}"].mean() < table.accuracy[f"sync {algo}"].mean() for algo in protocol.ALL
+    )
+    ends = (table.accuracy["deadline fedcor"].mean(), table.accuracy["sync fedcor"].mean())
+    assert "FedCor then ends at {:.3f} instead of {:.3f}".format(*ends) in text
+    shares = [np.mean(about[f"buffer-10 {algo}"][speeds.FASTEST]) for algo in ("random", "oort")]
+    assert "get {:.1f} times their share of asynchronous selections, and {:.1f} times with Oort".format(*shares) in text

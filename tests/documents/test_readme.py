@@ -75,14 +75,36 @@ def test_its_advice_follows_from_the_results():
     assert worse == ["hics_fl"]
     assert all(2 <= float(task["fedcor"]["times_random"]) <= 4 for task in tasks)
     assert all(task["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for task in tasks)
-    advice = (pages.ROOT / "docs" / "choosing_a_strategy.md").read_text(encoding="utf-8")
-    without = {"gpfl", "oort", "divfl", "e3cs"}
-    assert (
-        "`gpfl`, `oort`, `divfl`, `e3cs` have no significant gain on either task, `pow_d` only with FedYogi" in advice
-    )
-    assert not any(task[name]["accuracy_verdict"] == "better" for task in tasks for name in {*without, "pow_d"})
-    difference = [float(task["fedcor"]["accuracy_mean"]) - float(task["fed_cbs"]["accuracy_mean"]) for task in tasks]
-    assert difference[0] > 0 > difference[1] and "`fedcor` is ahead of `fed_cbs` on gray, behind on color" in advice
+
+
+def test_what_choosing_says_follows_from_the_results():
+    advice = (pages.ROOT / "docs" / "choosing_a_strategy.md").read_text(encoding="utf-8").replace("\n  ", " ")
+    settings = [leaderboard(name) for name in ("gray-2labels", "color-2labels", "gray-dir0.1")]
+
+    def significant(row, measure="accuracy"):
+        return [setting[row][f"{measure}_verdict"] == "better" for setting in settings]
+
+    for row in ("random + fedyogi", "fed_cbs + fedyogi", "fed_cbs", "clustered", "fedcor"):
+        assert all(significant(row))
+    at_best = {row: significant(row, "accuracy_at_best_round") for row in settings[0]}
+    assert at_best["clustered"] == [False, True, False] and at_best["fedcor"] == [True, True, False]
+    assert at_best["random + fedyogi"] == [True, False, True] and all(at_best["fed_cbs"] + at_best["fed_cbs + fedyogi"])
+    assert "`gpfl`, `divfl`, `e3cs` have no significant gain in any setting" in advice
+    assert not any(one for row in ("gpfl", "divfl", "e3cs", "pow_d") for one in significant(row))
+    assert significant("oort") == [False, False, True]
+    assert f"`oort` only with Dirichlet ({float(settings[2]['oort']['accuracy_difference']):.3f})" in advice
+    assert [setting["hics_fl"]["accuracy_verdict"] == "worse" for setting in settings] == [True, True, False]
+    assert not any(significant("clustered + fedyogi") + significant("fedcor + fedyogi"))
+    assert all(setting["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for setting in settings)
+    ahead = [float(one["fedcor"]["accuracy_mean"]) > float(one["fed_cbs"]["accuracy_mean"]) for one in settings]
+    assert ahead == [True, False, False]
+    with (pages.ROOT / "results" / "asynchronous" / "tiers" / "table.csv").open(newline="") as file:
+        timed = {row["row"]: row for row in csv.DictReader(file)}
+    assert max(timed, key=lambda name: float(timed[name]["accuracy"])) == "buffer-10 fed_cbs"
+    ends = [float(timed[name]["accuracy"]) for name in ("buffer-10 fed_cbs", "buffer-10 random", "sync-20 fed_cbs")]
+    assert "end best ({:.3f}; with random selection {:.3f}). ".format(*ends[:2]) in advice
+    share = float(timed["sync-20 fed_cbs"]["megabytes"]) / float(timed["buffer-10 fed_cbs"]["megabytes"])
+    assert f"end at {ends[2]:.3f} with `fed_cbs`, for {share:.1f} times the bytes" in advice
 
 
 def test_its_speeds_are_those_of_the_file_that_it_names():

@@ -98,6 +98,13 @@ def test_what_choosing_says_follows_from_the_results():
     assert all(setting["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for setting in settings)
     ahead = [float(one["fedcor"]["accuracy_mean"]) > float(one["fed_cbs"]["accuracy_mean"]) for one in settings]
     assert ahead == [True, False, False]
+    mild, noisy, rare = (leaderboard(f"gray-dir0.3-{name}")["fed_cbs"] for name in ("mild", "noise", "tail"))
+    assert f"`fed_cbs` gains {float(mild['accuracy_difference']):.3f}" in advice
+    assert f"With noisy labels, it loses {-float(noisy['accuracy_difference']):.3f}." in advice
+    assert f"it gains {float(rare['accuracy_difference']):.3f} on a balanced test set, and nothing on" in " ".join(
+        advice.split()
+    )
+    assert rare["accuracy_verdict"] == "better" and rare["clients_verdict"] == "not significant"
     with (pages.ROOT / "results" / "asynchronous" / "tiers" / "table.csv").open(newline="") as file:
         timed = {row["row"]: row for row in csv.DictReader(file)}
     assert max(timed, key=lambda name: float(timed[name]["accuracy"])) == "buffer-10 fed_cbs"

@@ -19,7 +19,7 @@ from studies.papers.entry import Cell
 from studies.papers.page import Row as PaperRow
 from studies.papers.page import as_csv, png_bytes
 from studies.papers_setting import across, clock, pictures, price, settings, standings, tuning_page
-from studies.papers_setting.grids import GRIDS, REFERENCE, WITHOUT_DROPOUT
+from studies.papers_setting.grids import GRIDS, RATES, REFERENCE, WITHOUT_DROPOUT
 from studies.papers_setting.standings import Standings
 
 NOTES = f"""± is the sample standard deviation over seeds.
@@ -394,7 +394,8 @@ def _reference(found: Mapping[str, series.Setting], name: str) -> str:
     if held is None:
         return "not run"
     rate = held.about["rows"][settings.BASELINE]["learning_rate"]
-    return f"{float(last_rounds(held.rows[settings.BASELINE]).mean()):.3f} (rate {rate:g})"
+    edge = ", the largest tried" if rate == RATES[-1] else ""
+    return f"{float(last_rounds(held.rows[settings.BASELINE]).mean()):.3f} (rate {rate:g}{edge})"
 
 
 def _own_settings() -> str:

@@ -182,6 +182,7 @@ def test_shares_and_modes_follow_the_clock(available):
     assert by_clock.ledger.reports_lost.sum() > by_round.ledger.reports_lost.sum()
 
 
+@pytest.mark.slow
 def test_a_run_ends_after_its_simulated_seconds(tmp_path):
     config = fedjax_sel.Config().replace(**TIERS | {"rounds": 20, "chunk": 2, "deadline": None})
     whole = fedjax_sel.run(config)
@@ -209,6 +210,7 @@ def test_a_deadline_can_be_a_quantile_of_all_clients():
     np.testing.assert_allclose(by_quantile.seconds, np.median(WHOLE) * np.ones((1, 3)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_slowest_client_reports_by_a_deadline_of_its_own_duration():
     """NumPy computes the deadline, and the round's program the duration: their last bits differ in some seeds."""
     result = seconds_of(fixed(*EVERYBODY), 3, deadline="q1", timing="lognormal", seeds=40)

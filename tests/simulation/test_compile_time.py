@@ -29,7 +29,7 @@ PROGRAMS = {
 
 
 @pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("names", [("default", "fedcor, local steps"), ("convolutions", "clock, absence")])
+@pytest.mark.parametrize("names", [("default",), ("fedcor, local steps", "convolutions", "clock, absence")])
 def test_a_chunk_compiles_in_a_bounded_multiple_of_a_tiny_programs_time(names):
     """In a process of its own: a compiler that hangs cannot be interrupted, and one that crashes ends its process."""
     environment = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}

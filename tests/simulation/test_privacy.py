@@ -226,7 +226,7 @@ def test_lost_reports_spend_nothing():
 UNITS = {"clustered", "delta", "gpfl", "greedyfed", "hics_fl", "kvib", "ocs", "osmd"}
 
 
-@pytest.mark.fast_cases(3)
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy(algo):
     """With absent clients, lost reports, a clock and another optimizer; without a flag, other facts are the same."""
@@ -249,6 +249,7 @@ class KilledError(BaseException):
     pass
 
 
+@pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(tmp_path):
     settings = tiny(algo="divfl", privacy=BUDGET, rounds=6, keep=1, checkpoint_every=2)
     whole = fedjax_sel.run(settings.replace(out=str(tmp_path / "whole")))

@@ -24,6 +24,7 @@ def test_all_available_clients_are_selected():
     assert masked.mask.tolist() == available.tolist()
 
 
+@pytest.mark.slow
 def test_a_run_equals_random_selection_of_all_clients():
     """The same models but for the order of the sums."""
     found = fedjax_sel.run(SMALL.replace(algo="full"))

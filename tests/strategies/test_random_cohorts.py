@@ -77,6 +77,7 @@ def test_the_outcome_has_places():
     assert set(shapes) == {((PLACES,),) * 3}
 
 
+@pytest.mark.slow
 def test_a_selector_names_the_clients_that_the_mask_keeps():
     recording = Recording(bernoulli(), 8, available="0.9", lost=0.2)
     selector = recording.selector()

@@ -95,6 +95,7 @@ def few(monkeypatch):
     monkeypatch.setattr(sources, "shakespeare", lambda: made)
 
 
+@pytest.mark.slow
 def test_the_command_line_chooses_task_and_model(few):
     config, _ = command_line.parse(train.make_parser(), FEW)
     assert (config.model.model, config.model.task) == ("char_gru", "next_token")

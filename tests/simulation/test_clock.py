@@ -281,7 +281,7 @@ def test_a_resumed_run_continues_the_clock_to_the_bit(tmp_path):
     assert np.array_equal(whole.seconds, rest.seconds) and len(np.unique(whole.seconds)) == 8
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("limit,idle", [(1e-3, True), (1e6, False)])
 def test_rounds_without_clients_are_said_because_they_last_no_time(capsys, limit, idle):
     config = fedjax_sel.Config().replace(**TIERS | {"algo": "fedcs", "algo_args": {"round_seconds": limit}})

@@ -99,7 +99,7 @@ def test_late_reports_arrive_in_the_order_of_an_event_list():
 
 
 # Whole runs.
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

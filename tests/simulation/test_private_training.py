@@ -112,7 +112,7 @@ def test_epsilon_of_each_client_and_round():
     assert result.summary()[-2][0] == "largest epsilon (hides one client)"
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind,when,law", [("label_histogram", at_start(), "laplace"), ("profile", always(), "gaussian")]
 )

@@ -48,7 +48,7 @@ def run(strategy, **flat_names):
     return fedjax_sel.run(fedjax_sel.Experiment.of(SMALL.replace(**flat_names), algo=strategy, names={"algo": "mine"}))
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", [counting(), from_numpy("uniform", uniform)], ids=["counting", "uniform"])
 def test_a_stopped_run_goes_on_with_the_same_bits(strategy, tmp_path):
     class Stop:

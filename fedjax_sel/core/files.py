@@ -6,7 +6,6 @@ import errno
 import hashlib
 import io
 import json
-import logging
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
@@ -135,18 +134,6 @@ def as_csv(rows: Iterable[Iterable[Any]]) -> str:
 def parse_csv(text: str) -> "pd.DataFrame":
     """Parse CSV with a header into a DataFrame; "N/A" and empty cells are missing values."""
     return pandas().read_csv(io.StringIO(text))
-
-
-@contextlib.contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Silence a package's logger, whose messages do not help users; errors are raised."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 LOCK = ".lock"  # name of the lock file in a locked folder

@@ -1,4 +1,4 @@
-"""Plug-ins and factories: import by name, sources, hyperparameters, digests, and registries."""
+"""Plug-ins and factories: import by name, optional packages, sources, hyperparameters, digests, and registries."""
 
 import contextlib
 import dataclasses
@@ -7,12 +7,13 @@ import functools
 import hashlib
 import importlib
 import inspect
+import logging
 import math
 import os
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -27,6 +28,18 @@ def optional(module: str, what: str, advice: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise UserError(f"{what}: the package {module.partition('.')[0]} is missing; {advice}") from error
+
+
+@contextlib.contextmanager
+def quiet(name: str) -> Iterator[None]:
+    """Silence a package's logger, whose messages do not help users; errors are raised."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def is_plugin(name: Any) -> bool:

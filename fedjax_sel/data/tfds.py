@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fedjax_sel.core import files, parsing
+from fedjax_sel.core import files, parsing, plugins
 from fedjax_sel.data import download, examples
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.errors import UserError
@@ -105,7 +105,7 @@ def read(folder: Path, name: str) -> Dataset:
             "tfds.builder(..., file_format='array_record') or --file_format=array_record"
         )
     tfds = _import_tfds()
-    with files.quiet("absl"):
+    with plugins.quiet("absl"):
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
@@ -198,7 +198,7 @@ def _unavailable(problem: Exception) -> UserError:
 
 
 def _import_tfds() -> Any:
-    with files.quiet("absl"), warnings.catch_warnings():
+    with plugins.quiet("absl"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             import PIL.Image  # noqa: F401

@@ -95,8 +95,8 @@ def epsilons(
         counts = np.geomspace(counts[0], counts[-1], MOST_EXACT)
     exact = [accounting.get_epsilon_gaussian(multiplier / math.sqrt(count), delta) for count in counts]
     spent = np.interp(releases, [0.0, *counts], [0.0, *exact])
-    exactly = np.unique(np.round(np.linspace(0, math.sqrt(trainings), MOST_COMPOSED) ** 2)).astype(int)
-    for trained in exactly if law == "laplace" else ():
+    composed_at = np.unique(np.round(np.linspace(0, math.sqrt(trainings), MOST_COMPOSED) ** 2)).astype(int)
+    for trained in composed_at if law == "laplace" else ():
         accountant = accounting.pld.PLDAccountant(value_discretization_interval=1e-3 if trained else 1e-4)
         if trained:
             accountant.compose(accounting.GaussianDpEvent(of_training / math.sqrt(trained)))
@@ -107,5 +107,5 @@ def epsilons(
                 spent[answered, trained] = min(spent[answered, trained], accountant.get_epsilon(delta))
     if law == "laplace" and trainings:  # epsilon is nearly linear in the root of the number of trainings
         roots = np.sqrt(np.arange(trainings + 1))
-        spent[1:] = [np.interp(roots, roots[exactly], row[exactly]) for row in spent[1:]]
+        spent[1:] = [np.interp(roots, roots[composed_at], row[composed_at]) for row in spent[1:]]
     return tuple(map(float, spent.ravel()))

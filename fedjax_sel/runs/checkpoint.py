@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fedjax_sel.config import Config
-from fedjax_sel.core import files, jax_settings
+from fedjax_sel.core import files, jax_settings, plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.values import VALUE
 from fedjax_sel.models.core import Weights, names_of
@@ -126,7 +126,7 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
     """Yield orbax and an open checkpointer; errors are raised and not also logged."""
     import orbax.checkpoint as ocp  # the import takes seconds
 
-    with files.quiet("absl"), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with plugins.quiet("absl"), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         yield ocp, checkpointer
 
 

@@ -69,15 +69,21 @@ def probe_key(stream: jax.Array, round: jax.Array, probe: int) -> jax.Array:
 
 CANDIDATES = 2**30 - 1
 """Folded into the selection key of a round to draw its candidates."""
+
 JITTER = 2**30 - 1
 """Folded into the availability key of a round to draw the jitter of its speeds."""
+
 AGGREGATE = 2**30 - 1
 """Folded into the privacy key of a round to draw the noise of the mean update."""
+
 ZONES = 2**30 - 2
 """Folded into the availability key of the time before the first round to draw the clients' time zones."""
+
 PROBES = 2**30
 """Client number that stands for probe 0 in key derivation: above every real client ID."""
+
 COHORT = jnp.iinfo(jnp.int32).max
 """Folded into the key of a probe to draw its cohort."""
+
 START = jnp.iinfo(jnp.int32).max
 """Round number that stands for the time before the first round in key derivation."""

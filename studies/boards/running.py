@@ -108,8 +108,7 @@ def run(
     run_folder.make(folder)
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
         lock.take(folder)
-        board = _board(folder, planned)
-        board.describe = grid.describe
+        board = _board(grid, folder, planned)
         board.about |= {
             "title": grid.title,
             "other_than_usual": scale.in_words(),
@@ -188,7 +187,7 @@ def _no_page(results: Any, scale: Scale) -> Page:
     return Page([])
 
 
-def _board(folder: Path, planned: Mapping[str, Config]) -> _Board:
+def _board(grid: Grid, folder: Path, planned: Mapping[str, Config]) -> _Board:
     """Return the finished rows of a folder with their provenance.
 
     Raises:
@@ -196,7 +195,7 @@ def _board(folder: Path, planned: Mapping[str, Config]) -> _Board:
     """
     held = series.read(folder)
     if held is None:
-        return _Board(folder, planned, {}, {"rows": {}})
+        return _Board(folder, planned, {}, {"rows": {}}, grid.describe)
     for name in held.rows:
         if name in planned and held.about["rows"][name]["configuration"] != _identity(planned[name]):
             one = held.rows[name]
@@ -204,7 +203,7 @@ def _board(folder: Path, planned: Mapping[str, Config]) -> _Board:
                 f"--out: {folder} holds {name} with {one.rounds} rounds and {len(one.seeds)} seeds, or other settings, "
                 "than are asked for now; give another --out, or remove that folder"
             )
-    return _Board(folder, planned, dict(held.rows), held.about)
+    return _Board(folder, planned, dict(held.rows), held.about, grid.describe)
 
 
 def _identity(config: Config) -> str:

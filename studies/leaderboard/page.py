@@ -300,7 +300,8 @@ A cell has the gain in test accuracy, bold if significant, and the number of see
 of a setting whose rows are not complete can change, because its family is not."""
 
 
-OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above."""
+OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above.
+The learning rate is not tuned again: with two labels it is that of gray-2labels, else that of gray-dir0.1."""
 
 
 def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:

@@ -96,12 +96,14 @@ def test_what_choosing_says_follows_from_the_results():
     assert [setting["hics_fl"]["accuracy_verdict"] == "worse" for setting in settings] == [True, True, False]
     assert not any(significant("clustered + fedyogi") + significant("fedcor + fedyogi"))
     assert all(setting["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for setting in settings)
+    traffic = sorted(float(setting["fedcor"]["times_random"]) for setting in settings)
+    assert f"`fedcor`, with {traffic[0]:.1f} to {traffic[-1]:.1f} times the traffic, is worse" in advice
     ahead = [float(one["fedcor"]["accuracy_mean"]) > float(one["fed_cbs"]["accuracy_mean"]) for one in settings]
     assert ahead == [True, False, False]
     mild, noisy, rare = (leaderboard(f"gray-dir0.3-{name}")["fed_cbs"] for name in ("mild", "noise", "tail"))
     assert f"`fed_cbs` gains {float(mild['accuracy_difference']):.3f}" in advice
     assert f"With noisy labels, it loses {-float(noisy['accuracy_difference']):.3f}." in advice
-    assert f"it gains {float(rare['accuracy_difference']):.3f} on a balanced test set, and nothing on" in " ".join(
+    assert f"it gains {float(rare['accuracy_difference']):.3f} on a balanced test set, nothing on" in " ".join(
         advice.split()
     )
     assert rare["accuracy_verdict"] == "better" and rare["clients_verdict"] == "not significant"

@@ -134,16 +134,15 @@ def test_its_speeds_are_those_of_the_file_that_it_names():
     assert set(rows) == set(names) and set(names.values()) == set(measured["rivals"])
     ours = round(measured["ours"]["rounds_per_second"], 1)
     ends = [measured["ours"]["accuracy"], *(rival["accuracy"] for rival in measured["rivals"].values())]
-    assert f"final accuracies of {min(ends):.3f} to {max(ends):.3f}" in READ
+    assert f"accuracies {min(ends):.3f} to {max(ends):.3f}" in READ
     rivals = [read_rivals(name) for name in ("rivals_cifar10", "rivals_cifar10_xeon")]
-    faster = [
-        name
-        for settings in rivals
-        for case in settings.values()
-        for name, rival in case["rivals"].items()
-        if rival["rounds_per_second"] > case["ours"]["rounds_per_second"]
-    ]
-    assert faster == ["pfl"] and sum(map(len, rivals)) == 4 and "pfl-research was [faster in one of four cases]" in READ
+    cases = [case for settings in rivals for case in settings.values()]
+    times = sorted(
+        round(case["ours"]["rounds_per_second"], 2) / round(case["rivals"]["pfl"]["rounds_per_second"], 2)
+        for case in cases
+    )
+    assert len(cases) == 4 and times[0] >= 1
+    assert f"With convolutions, fedjax_sel is [{times[0]:.1f} to {times[-1]:.1f} times as fast]" in READ
     found = json.loads((pages.ROOT / "results" / "accelerator_nvidia-h100-80gb-hbm3.json").read_text())
     (rounds,) = (part["cases"] for part in found["parts"] if part["name"] == "rounds")
     one, many = (
@@ -151,7 +150,7 @@ def test_its_speeds_are_those_of_the_file_that_it_names():
         for case in rounds
         if case["preset"] == "fedcor/fmnist-2spc" and case["seeds"] in (1, 64)
     )
-    assert f"{one:.0f} rounds/s of the MLP (24 steps), or {many / 64:.0f} of each of 64 seeds at once" in READ
+    assert f"{one:.0f} rounds/s of the MLP (24 steps), or {many / 64:.0f} of each of 64 seeds" in READ
     for name, (speed, ratio) in rows.items():
         rival = measured["rivals"][names[name]]
         assert speed == f"{rival['rounds_per_second']:.1f}" and ratio == f"{ours / float(speed):.1f}"

@@ -78,6 +78,11 @@ def test_networks_with_convolutions():
             for place, rival in ((3, "torch_loop"), (5, "pfl")):
                 assert close(row[place], measured["rivals"][rival]["rounds_per_second"], 2)
                 assert divided(row[place + 1], row[2], row[place])
+    last, measured = table[4], read("rivals_resnet8.json")["settings"]["cifar10_resnet8"]
+    assert close(last[2], measured["ours"]["rounds_per_second"], 2)
+    assert close(last[3], measured["rivals"]["torch_loop"]["rounds_per_second"], 2) and divided(
+        last[4], last[2], last[3]
+    )
 
 
 def test_selection_takes_what_the_page_says():

@@ -348,6 +348,7 @@ def from_module(
 
 CPU_BLOCK = 100  # examples per evaluation on a CPU core
 CPU_MICRO_BATCH = 50  # examples per gradient on a CPU core, if the pass may be split
+CPU_MICRO_IMAGES = 5  # with convolutions, whose activations exceed the core's cache sooner
 WHOLE_BATCH = 2**30
 
 
@@ -483,7 +484,9 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         lambda trained: applied(fixed._replace(trained=trained), zeros_of(inputs), None), trained
     )
     profile_size = 0 if output.profile is None else output.profile.shape[-1]
-    micro_batch = WHOLE_BATCH if draws_numbers or has_carried else CPU_MICRO_BATCH
+    convolves = any(leaf.ndim == 4 for leaf in jax.tree.leaves(trained))
+    micro_batch = CPU_MICRO_IMAGES if convolves else CPU_MICRO_BATCH
+    micro_batch = WHOLE_BATCH if draws_numbers or has_carried else micro_batch
     if not _count(trained):
         raise UserError(f"model: {name} has no parameters, so there is nothing to train; give it at least one weight")
     sizes = (_count(trained), _count(carried), profile_size, CPU_BLOCK, micro_batch)

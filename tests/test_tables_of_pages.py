@@ -50,6 +50,13 @@ def test_rows_of_different_records(root):
         tables.filled(page.replace("b = r.csv where algo=fedcor, setting=a", "b = r.csv where algo=fedcor"), root)
 
 
+def test_significant_values_are_bold(tmp_path):
+    (tmp_path / "v.csv").write_text("row,x_gain,x_verdict\na,0.25,better\nb,-0.5,worse\nc,0.75,not significant\n")
+    page = "<!-- table\nv = v.csv\n| | |\n| {v.row} | {v.x_gain*:+.1f}, {v.x_gain:.2f} |\n--><!-- end -->"
+    rows = ["| a | **+0.2**, 0.25 |", "| b | **-0.5**, -0.50 |", "| c | +0.8, 0.75 |"]
+    assert tables.filled(page, tmp_path).splitlines()[-4:-1] == rows
+
+
 def test_order_by_a_number(root):
     page = "<!-- table\nr = r.csv where setting=a\nsort -r.mean\n| name |\n| {r.algo} |\n--><!-- end -->"
     assert tables.filled(page, root).endswith("\n| name |\n|---|\n| fedcor |\n| random |\n<!-- end -->")

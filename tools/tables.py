@@ -35,7 +35,7 @@ A file is a CSV, or a JSON file with a list of records, such as `results/rounds_
 the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
 and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or
 `sort -NAME.column` orders them by a number. A field takes a Python number format; a value that is not a number ("N/A")
-is shown unchanged.
+is shown unchanged. `{one.gain_difference*:+.3f}` is bold if `one.gain_verdict` is "better" or "worse".
 """
 
 import argparse
@@ -49,7 +49,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"(<!-- (table|value)\b(.*?)-->)(.*?)(<!-- end -->)", re.DOTALL)
-FIELD = re.compile(r"\{([\w.-]+)(?::([^{}]*))?\}")
+FIELD = re.compile(r"\{([\w.-]+)(\*)?(?::([^{}]*))?\}")
 Record = Mapping[str, Any]
 
 
@@ -105,7 +105,7 @@ def _value(about: str, root: Path) -> str:
     if not begins:
         raise ValueError("no ': {' before the field")
     (record,) = _one(_source(f"value = {place}", root).records)
-    return FIELD.sub(lambda field: shown(_of(record, field[1]), field[2]), f"{{{rest}")
+    return _filled(f"{{{rest}", record)
 
 
 def _one(records: list[Record]) -> list[Record]:
@@ -134,10 +134,10 @@ def _table(about: str, root: Path) -> str:
         raise ValueError("several rows take no key, only or sort: each source selects one record")
     singles = [(name, _one(found)[0]) for name, found in sources if several or len(found) == 1]
     values = {f"{name}.{column}": value for name, record in singles for column, value in record.items()}
-    heading = FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), heading)
+    heading = _filled(heading, values)
     rule = "|" + "---|" * (heading.count("|") - 1)
     if several:
-        rows = [FIELD.sub(lambda field: shown(_of(values, field[1]), field[2]), row) for row in rows]
+        rows = [_filled(row, values) for row in rows]
         return "\n" + "\n".join([heading, rule, *rows]) + "\n"
     joined = _joined(sources, words.get("key"))
     if "sort" in words:
@@ -146,9 +146,18 @@ def _table(about: str, root: Path) -> str:
         joined = dict(reversed(joined.items())) if words["sort"].startswith("-") else joined
     (line,), rows = rows, []
     for key, label in _chosen(words.get("only"), joined):
-        record = {**joined[key], "label": label}
-        rows.append(FIELD.sub(lambda field, record=record: shown(_of(record, field[1]), field[2]), line))
+        rows.append(_filled(line, {**joined[key], "label": label}))
     return "\n" + "\n".join([heading, rule, *rows]) + "\n"
+
+
+def _filled(line: str, record: Record) -> str:
+    def fill(field: re.Match) -> str:
+        column, marked, spec = field.groups()
+        text = shown(_of(record, column), spec)
+        significant = marked and _of(record, f"{column.rpartition('_')[0]}_verdict") in ("better", "worse")
+        return f"**{text}**" if significant else text
+
+    return FIELD.sub(fill, line)
 
 
 def _chosen(only: str | None, joined: Mapping[str, Record]) -> list[tuple[str, str]]:

@@ -148,12 +148,20 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     assert "papers_setting/accuracy.md" in results.of_strategy(tmp_path, "afl")
     assert results.of_strategy(tmp_path, "oort") == "None are committed yet."
     box = results.in_short(tmp_path, "afl")
-    assert box["megabytes"].startswith("1.50 times") and box["better after equal rounds"] == (
-        "Fashion-MNIST: one label per client"
+    assert box.pop("megabytes").startswith("1.50 times")
+    assert box.pop("after equal rounds, papers' setting").startswith("better in 1, worse in 0 of 1 [settings]")
+    assert box.pop("at equal megabytes, papers' setting").startswith("better in 0, worse in 1 of 1 [settings]")
+    assert not box
+    tuned = tmp_path / "results" / "leaderboard" / "gray-1label"
+    tuned.mkdir(parents=True)
+    (tuned / "README.md").write_text("# Fashion-MNIST, MLP, one label per client\n")
+    (tuned / "table.csv").write_text(
+        "row,times_random,accuracy_verdict,accuracy_at_equal_megabytes_verdict\nrandom,1,,\nafl,2,worse,better\n"
     )
-    assert box["after equal rounds"].startswith("better in 1, worse in 0 of 1 [settings]")
-    assert box["at equal megabytes"].startswith("better in 0, worse in 1 of 1 [settings]")
-    assert box["worse at equal megabytes"] == box["better after equal rounds"]
+    box = results.in_short(tmp_path, "afl")
+    assert box["megabytes"].startswith("1.50 to 2.00 times") and len(box) == 7
+    assert box["after equal rounds"].startswith("better in 0, worse in 1 of 1 [settings with tuned rates]")
+    assert box["worse after equal rounds"] == box["better at equal megabytes"] == "Fashion-MNIST: one label per client"
     assert list(results.in_short(tmp_path, "oort")) == ["measured"]
 
 

@@ -11,11 +11,12 @@ _STUDIES = (
     "no-dropout",
     "lenet-",
     "clock-",
-)  # parts of the leaderboard under other conditions
+    "reference-",
+)  # parts of the papers' setting under other conditions
 
-_BUDGETS = {
-    "after equal rounds": "last_rounds_accuracy",
-    "at equal megabytes": "accuracy_at_100_percent_of_megabytes",
+_BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting
+    "after equal rounds": ("accuracy", "last_rounds_accuracy"),
+    "at equal megabytes": ("accuracy_at_equal_megabytes", "accuracy_at_100_percent_of_megabytes"),
 }
 
 
@@ -32,27 +33,49 @@ def in_short(root: Path, name: str) -> dict[str, str]:
         root: the repository's root.
         name: the strategy's name.
     """
-    settings = list(_settings(root, name))
-    if not settings:
+    tuned, settings = list(_tuned(root, name)), list(_settings(root, name))
+    if not tuned and not settings:
         return {"measured": "not on the leaderboard yet"}
-    board = f"{len(settings)} [settings](../../results/papers_setting/README.md)"
+    board = f"{len(tuned)} [settings with tuned rates](../../results/leaderboard/README.md)"
+    papers = f"{len(settings)} [settings](../../results/papers_setting/README.md)"
     if name == "random":
-        return {"measured": f"the baseline in all {board}"}
-    ratios = sorted(_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings)
+        return {"measured": f"the baseline in all {board} and in all {papers} of the papers"}
+    ratios = sorted(
+        [float(row["times_random"]) for _, row in tuned]
+        + [_megabytes(row) / _megabytes(baseline) for _, _, row, baseline in settings]
+    )
     shown = list(dict.fromkeys(f"{ratio:.2f}" for ratio in (ratios[0], ratios[-1])))
     found = {"megabytes": f"{' to '.join(shown)} times random selection's"}
     across = _read(root / "results" / "papers_setting" / "across_fashion-mnist_and_mnist.csv")
-    for budget, measure in _BUDGETS.items():
-        verdicts = [(title, row[f"{measure}_verdict"]) for _, title, row, _ in settings]
-        titles = {kind: [title for title, verdict in verdicts if verdict == kind] for kind in ("better", "worse")}
+    for budget, (measure, measure_of_papers) in _BUDGETS.items():
+        if tuned:
+            verdicts = [(title, row[f"{measure}_verdict"]) for title, row in tuned]
+            found[budget] = f"{_counts(verdicts)} of {board}"
+            for kind in ("better", "worse"):
+                titles = [title for title, verdict in verdicts if verdict == kind]
+                found |= {f"{kind} {budget}": _by_data_set(titles)} if titles else {}
         lead = ""
         for row in across:
             if row["row"] == name:
-                iqm, low, high = (float(row[f"{measure}_{column}"]) for column in ("iqm", "low", "high"))
+                iqm, low, high = (float(row[f"{measure_of_papers}_{column}"]) for column in ("iqm", "low", "high"))
                 lead = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}); "
-        found[budget] = f"{lead}better in {len(titles['better'])}, worse in {len(titles['worse'])} of {board}"
-        found |= {f"{kind} {budget}": _by_data_set(names) for kind, names in titles.items() if names}
+        verdicts = [(title, row[f"{measure_of_papers}_verdict"]) for _, title, row, _ in settings]
+        if settings:
+            found[f"{budget}, papers' setting"] = f"{lead}{_counts(verdicts)} of {papers}"
     return found
+
+
+def _counts(verdicts: list[tuple[str, str]]) -> str:
+    better, worse = (sum(verdict == kind for _, verdict in verdicts) for kind in ("better", "worse"))
+    return f"better in {better}, worse in {worse}"
+
+
+def _tuned(root: Path, name: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the leaderboard's settings under FedAvg: title, and the strategy's row."""
+    for page in sorted((root / "results" / "leaderboard").glob("*/README.md")):
+        for row in _read(page.parent / "table.csv"):
+            if row["row"] == name:
+                yield _title(page.parent).replace(", MLP", "").replace(" features, one hidden layer", " features"), row
 
 
 def _by_data_set(titles: list[str]) -> str:
@@ -65,7 +88,7 @@ def _by_data_set(titles: list[str]) -> str:
 
 
 def _settings(root: Path, name: str) -> Iterator[tuple[Path, str, dict[str, str], dict[str, str]]]:
-    """Yield the leaderboard's settings under FedAvg: folder, title, the strategy's row, and random selection's."""
+    """Yield the papers' settings under FedAvg: folder, title, the strategy's row, and random selection's."""
     for path in sorted((root / "results" / "papers_setting").glob("*/table.csv")):
         if path.parent.name.startswith(_STUDIES):
             continue

@@ -411,7 +411,8 @@ def picture(out: Path) -> bytes | None:
         return None
     figure = Figure(figsize=(8.0, 4.5), layout="constrained")
     axes = figure.subplots()
-    rows: Sequence[str] = [name for name in protocol.ALGOS if name not in (BASELINE, "full")]
+    with_results = {row for held in found.values() for row in held.rows} - {BASELINE, "full"}
+    rows: Sequence[str] = [name for name in protocol.ALGOS if name in with_results]
     for place, (name, held) in enumerate(found.items()):
         table = make_table(held.rows)
         for height, row in enumerate(reversed(rows)):

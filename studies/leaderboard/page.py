@@ -284,14 +284,23 @@ def _summary(found: Mapping[str, Held], tables: Mapping[str, Table], answers: Ma
         f"| {cell(row)} | " + " | ".join(_gain_and_leads(table, row) for table in tables.values()) + " |"
         for row in rows
     ]
-    missing = [name for name in SETTINGS if name not in tables]
     parts = [
         "# Leaderboard", INTRODUCTION, "\n".join(lines), NOTES.split(" Targets:")[0],
         *(["## Objections", OBJECTIONS, _answers(answers)] if answers else []),
         "![gains](gains.png)", "## Does an order of strategies transfer?", _transfer(found),
-        *([f"Not run yet: {', '.join(missing)}."] if missing else []),
+        *_still_to_run([name for name in SETTINGS if name not in tables]),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+def _still_to_run(names: Sequence[str]) -> list[str]:
+    """Return the paragraph on the settings without runs, if there are any."""
+    of_gpu = [name for name in names if SETTINGS[name].task in protocol.ON_GPU]
+    others = [name for name in names if name not in of_gpu]
+    command = f"`python -m studies leaderboard {' '.join(protocol.ON_GPU)}`"
+    parts = [f"Not run yet: {', '.join(others)}."] if others else []
+    parts += [f"Not run yet, for a GPU: {', '.join(of_gpu)} ({command})."] if of_gpu else []
+    return [" ".join(parts)] if parts else []
 
 
 INTRODUCTION = """Learning rates are tuned for random selection in each setting, before all strategies use them

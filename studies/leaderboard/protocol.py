@@ -146,6 +146,7 @@ _SETTINGS = (
 )  # fmt: skip
 SETTINGS: dict[str, Setting] = {setting.name: setting for setting in _SETTINGS}
 """Settings by name, in the order of the runs; those of a GPU are last."""
+ON_GPU = ("cnn", "resnet")  # their tasks
 
 
 class Rates(NamedTuple):

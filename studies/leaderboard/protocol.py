@@ -29,7 +29,8 @@ under FedAvg. The joint test of `fedjax_sel.statistics.compare` has a family-wis
 training, noisy labels, a population with rare classes, clients whose images differ, and mild heterogeneity.
 `OBJECTIONS` answers for the strategies that we advise; each is a family of its own. The same reader asked for the
 accuracy at each run's best round, chosen on the clients' own tests (every tenth round); it is a measure of all tables.
-These were added after the first tables, and committed before their runs.
+These were added after the first tables, and committed before their runs. The last objection followed the table of uneven
+sizes, in which strategies that prefer large clients lead: `clustered` draws them by data share, the baseline uniformly.
 
 **Names.** The first runs were made as `python -m studies tasks`; the commands of the tables have the present name.
 
@@ -276,16 +277,19 @@ OBJECTIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
         "gray-dir0.3", "each client's images are turned by 0, 90, 180 or 270 degrees", {"feature_skew": "turns"},
     ),
     "gray-dir0.3-mild": ("gray-dir0.3", "Dirichlet 1 instead", {"alpha": 1.0}),
+    "gray-sizes-md": ("gray-sizes", "random selection draws by data share", {BASELINE: {"variant": "md"}}),
 }  # fmt: skip
-"""Setting, description and changes by part. Rates are those of `OBJECTION_RATES`."""
-OBJECTION_RATES = {"gray-2labels": Rates(0.03), "gray-dir0.3": Rates(0.1)}
+"""Setting, description and changes by part; those of the baseline are parameters of its strategy. Rates are those of
+`OBJECTION_RATES`."""
+OBJECTION_RATES = {"gray-2labels": Rates(0.03), "gray-dir0.3": Rates(0.1), "gray-sizes": Rates(0.1)}
 """The tuned rate, and for Dirichlet 0.3 that of Dirichlet 0.1."""
 
 
 def _objection(name: str) -> Grid:
     setting, words, changes = OBJECTIONS[name]
-    config = OBJECTION_RATES[setting].apply(SETTINGS[setting].config).replace(**changes)
-    rows = {algo: config.replace(algo=algo) for algo in ADVISED}
+    of_all = {field: value for field, value in changes.items() if field != BASELINE}
+    config = OBJECTION_RATES[setting].apply(SETTINGS[setting].config).replace(**of_all)
+    rows = {algo: config.replace(algo=algo, algo_args=changes.get(algo, {})) for algo in ADVISED}
     return Grid(name, "objections", f"{SETTINGS[setting].title}; {words}", rows)
 
 

@@ -310,8 +310,8 @@ of a setting whose rows are not complete can change, because its family is not."
 
 
 OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above.
-The learning rate is not tuned again: with two labels it is that of gray-2labels, with uneven sizes that of gray-sizes, else
-that of gray-dir0.1."""
+The learning rate is not tuned again: with two labels it is that of gray-2labels, with uneven sizes that of gray-sizes,
+else that of gray-dir0.1."""
 
 
 def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:

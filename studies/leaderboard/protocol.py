@@ -29,8 +29,8 @@ under FedAvg. The joint test of `fedjax_sel.statistics.compare` has a family-wis
 training, noisy labels, a population with rare classes, clients whose images differ, and mild heterogeneity.
 `OBJECTIONS` answers for the strategies that we advise; each is a family of its own. The same reader asked for the
 accuracy at each run's best round, chosen on the clients' own tests (every tenth round); it is a measure of all tables.
-These were added after the first tables, and committed before their runs. The last objection followed the table of uneven
-sizes, in which strategies that prefer large clients lead: `clustered` draws them by data share, the baseline uniformly.
+These were added after the first tables, and committed before their runs. The last objection followed the table of
+uneven sizes, where strategies that prefer large clients lead: `clustered` draws by data share, the baseline uniformly.
 
 **Names.** The first runs were made as `python -m studies tasks`; the commands of the tables have the present name.
 

@@ -485,8 +485,8 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
     )
     profile_size = 0 if output.profile is None else output.profile.shape[-1]
     convolves = any(leaf.ndim == 4 for leaf in jax.tree.leaves(trained))
-    micro_batch = CPU_MICRO_IMAGES if convolves else CPU_MICRO_BATCH
-    micro_batch = WHOLE_BATCH if draws_numbers or has_carried else micro_batch
+    piece = CPU_MICRO_IMAGES if convolves else CPU_MICRO_BATCH
+    micro_batch = WHOLE_BATCH if draws_numbers or has_carried else piece
     if not _count(trained):
         raise UserError(f"model: {name} has no parameters, so there is nothing to train; give it at least one weight")
     sizes = (_count(trained), _count(carried), profile_size, CPU_BLOCK, micro_batch)

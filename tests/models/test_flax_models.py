@@ -106,6 +106,11 @@ def test_images_are_learned_with_weights_for_every_client(module, side, channels
     assert (after < before / 2).all(), (before, after)
 
 
+@pytest.mark.parametrize("name,examples", [("resnet8", 5), ("lenet", 5), ("logistic", 50)])
+def test_gradients_of_convolutions_are_taken_of_few_images_at_once(name, examples):
+    assert models.make_plain(name, jnp.zeros((2, 28, 28, 1)), 10).cpu_micro_batch == examples
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("every_position", [False, True])
 @pytest.mark.parametrize("units,steps,rate", [(24, 60, 3.0), (256, 20, 3.0)], ids=["small", "LEAF's"])

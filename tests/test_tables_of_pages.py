@@ -57,6 +57,13 @@ def test_significant_values_are_bold(tmp_path):
     assert tables.filled(page, tmp_path).splitlines()[-4:-1] == rows
 
 
+def test_cells_of_a_record_that_a_file_lacks_are_empty(root):
+    sources = "a = r.csv where setting=a\nb = r.csv where setting=b, algo=random"
+    cells = "{a.algo} | {a.mean:.1f} | {b.mean:.1f} (of {b.sd})"
+    page = f"<!-- table\n{sources}\nkey algo\n| | a | b |\n| {cells} |\n--><!-- end -->"
+    assert tables.filled(page, root).splitlines()[-3:-1] == ["| random | 0.5 | 0.4 (of ) |", "| fedcor | 0.6 |  |"]
+
+
 def test_order_by_a_number(root):
     page = "<!-- table\nr = r.csv where setting=a\nsort -r.mean\n| name |\n| {r.algo} |\n--><!-- end -->"
     assert tables.filled(page, root).endswith("\n| name |\n|---|\n| fedcor |\n| random |\n<!-- end -->")

@@ -35,7 +35,8 @@ A file is a CSV, or a JSON file with a list of records, such as `results/rounds_
 the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
 and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or
 `sort -NAME.column` orders them by a number. A field takes a Python number format; a value that is not a number ("N/A")
-is shown unchanged. `{one.gain_difference*:+.3f}` is bold if `one.gain_verdict` is "better" or "worse".
+is shown unchanged. `{one.gain_difference*:+.3f}` is bold if `one.gain_verdict` is "better" or "worse". A cell is
+empty if the record is in none of the files of its fields.
 """
 
 import argparse
@@ -146,8 +147,15 @@ def _table(about: str, root: Path) -> str:
         joined = dict(reversed(joined.items())) if words["sort"].startswith("-") else joined
     (line,), rows = rows, []
     for key, label in _chosen(words.get("only"), joined):
-        rows.append(_filled(line, {**joined[key], "label": label}))
+        record = {**joined[key], "label": label}
+        rows.append("|".join(_cell(cell, record) for cell in line.split("|")))
     return "\n" + "\n".join([heading, rule, *rows]) + "\n"
+
+
+def _cell(cell: str, record: Record) -> str:
+    """Return a filled cell; an empty one if it has fields and none has a value."""
+    fields = [_of(record, column) for column, *_ in FIELD.findall(cell)]
+    return _filled(cell, record) if not fields or any(value != "" for value in fields) else "  "
 
 
 def _filled(line: str, record: Record) -> str:
@@ -183,7 +191,8 @@ def _joined(sources: Sequence[Source], key: str | None) -> dict[str, Record]:
             joined.setdefault(str(record[key]), {}).update(
                 {f"{name}.{column}": value for column, value in record.items()}
             )
-    return dict(joined)
+    empty = {f"{name}.{column}": "" for name, records in sources for column in records[0]}
+    return {one: {**empty, **record} for one, record in joined.items()}
 
 
 def _source(line: str, root: Path) -> Source:

@@ -424,16 +424,15 @@ def picture(out: Path) -> bytes | None:
     with_results = {row for held in found.values() for row in held.rows} - {BASELINE, "full"}
     rows: Sequence[str] = [name for name in protocol.ALGOS if name in with_results]
     for place, (name, held) in enumerate(found.items()):
-        table = make_table(held.rows)
+        table, color = make_table(held.rows), f"C{place}"
+        axes.plot([], [], "o", color=color, markersize=4, label=name)
         for height, row in enumerate(reversed(rows)):
             one = table.found.get((MAIN, row))
             if one is not None:
                 at = height + 0.6 * (place / max(1, len(found) - 1) - 0.5)
-                filled = one.verdict in (BETTER, WORSE)
-                color = f"C{place}"
+                inside = color if one.verdict in (BETTER, WORSE) else "white"
                 axes.plot([one.low, one.high], [at, at], color=color, linewidth=1)
-                axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=color if filled else "white",
-                          label=name if row == rows[0] else None)  # fmt: skip
+                axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=inside)
     axes.axvline(0, color="black", linewidth=0.8)
     axes.set_yticks(range(len(rows)), list(reversed(rows)))
     axes.set_xlabel("gain in test accuracy over random selection (filled: significant)")

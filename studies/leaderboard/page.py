@@ -15,6 +15,7 @@ from scipy import stats
 from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files
 from fedjax_sel.core.parsing import cell
+from fedjax_sel.reporting.plots import COLORS
 from fedjax_sel.statistics import BETTER, WORSE, Comparison
 from fedjax_sel.strategies import privacy
 from studies.boards import check as checks
@@ -148,11 +149,12 @@ def _page(setting: Setting, held: Held, table: Table, tuning: Held | None) -> st
 def _facts(setting: Setting, held: Held) -> str:
     config, first = setting.config, next(iter(held.rows.values()))
     work = config.training
+    own = "" if config.data.client_test else " The clients' own tests are parts of the test set."
     return (
         f"{config.partition.num_clients} clients, {config.selection.num_selected} per round, {first.rounds} rounds, "
         f"{len(first.seeds)} seeds; {work.local_epochs} local epoch, batches of {work.batch_size}. The learning rates "
         "are tuned for random selection on other seeds and on training examples "
-        "([protocol](../../../studies/leaderboard/protocol.py))."
+        f"([protocol](../../../studies/leaderboard/protocol.py)).{own}"
     )
 
 
@@ -287,7 +289,7 @@ def _summary(found: Mapping[str, Held], tables: Mapping[str, Table], answers: Ma
     parts = [
         "# Leaderboard", INTRODUCTION, "\n".join(lines), NOTES.split(" Targets:")[0],
         *(["## Objections", OBJECTIONS, _answers(answers)] if answers else []),
-        "![gains](gains.png)", "## Does an order of strategies transfer?", _transfer(found),
+        "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(found),
         *_still_to_run([name for name in SETTINGS if name not in tables]),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -312,6 +314,10 @@ of a setting whose rows are not complete can change, because its family is not."
 OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above.
 The learning rate is not tuned again: with two labels it is that of gray-2labels, with uneven sizes that of gray-sizes,
 else that of gray-dir0.1."""
+
+
+INTERVALS = """Each interval (95 %) is that of one comparison; filled points are significant in the family of their
+column."""
 
 
 def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:
@@ -419,21 +425,24 @@ def picture(out: Path) -> bytes | None:
     found = {name: held for name in SETTINGS if (held := series.read(out / name)) is not None and BASELINE in held.rows}
     if not found:
         return None
-    figure = Figure(figsize=(8.0, 4.5), layout="constrained")
+    figure = Figure(figsize=(8.0, 7.0), layout="constrained")
     axes = figure.subplots()
     with_results = {row for held in found.values() for row in held.rows} - {BASELINE, "full"}
     rows: Sequence[str] = [name for name in protocol.ALGOS if name in with_results]
     for place, (name, held) in enumerate(found.items()):
-        table, color = make_table(held.rows), f"C{place}"
+        table, color = make_table(held.rows), COLORS[place % len(COLORS)]
         axes.plot([], [], "o", color=color, markersize=4, label=name)
         for height, row in enumerate(reversed(rows)):
             one = table.found.get((MAIN, row))
             if one is not None:
-                at = height + 0.6 * (place / max(1, len(found) - 1) - 0.5)
+                at = height - 0.7 * (place / max(1, len(found) - 1) - 0.5)
                 inside = color if one.verdict in (BETTER, WORSE) else "white"
                 axes.plot([one.low, one.high], [at, at], color=color, linewidth=1)
                 axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=inside)
+    for height in range(0, len(rows), 2):
+        axes.axhspan(height - 0.5, height + 0.5, color="black", alpha=0.05, linewidth=0)
     axes.axvline(0, color="black", linewidth=0.8)
+    axes.set_ylim(-0.5, len(rows) - 0.5)
     axes.set_yticks(range(len(rows)), list(reversed(rows)))
     axes.set_xlabel("gain in test accuracy over random selection (filled: significant)")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))

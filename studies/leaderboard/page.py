@@ -24,8 +24,9 @@ from studies.boards.grid import contender
 from studies.boards.series import CLIENTS, Series, plain
 from studies.boards.series import Setting as Held
 from studies.leaderboard import protocol
-from studies.leaderboard.protocol import BASELINE, SETTINGS, TUNING, Setting
+from studies.leaderboard.protocol import BASELINE, SETTINGS, TUNED, TUNING, Setting
 from studies.papers.page import png_bytes
+from studies.papers_setting.tuning import DRAWS
 
 SHARE_OF_FULL = 0.95
 """Second target: this share of the accuracy of `full`."""
@@ -118,18 +119,20 @@ def pages(out: Path) -> dict[str, str]:
     tables = {name: make_table(held.rows) for name, held in found.items()}
     texts = {}
     answers = _objections(out)
+    own = {name: held for name in protocol.OWN if (held := series.read(out / (name + TUNED))) is not None}
     for name, table in tables.items():
         tuning = series.read(out / (name + TUNING))
-        texts[f"{name}/README.md"] = _page(SETTINGS[name], found[name], table, tuning)
+        texts[f"{name}/README.md"] = _page(SETTINGS[name], found[name], table, tuning, own.get(name))
         texts[f"{name}/table.csv"] = _as_csv(table)
-    for name, table in answers.items():
+    of_own = {name + TUNED: make_table(held.rows) for name, held in own.items() if BASELINE in held.rows}
+    for name, table in (answers | of_own).items():
         texts[f"{name}/table.csv"] = _as_csv(table)
     if tables:
-        texts["README.md"] = _summary(found, tables, answers)
+        texts["README.md"] = _summary(found, tables, answers, of_own)
     return texts
 
 
-def _page(setting: Setting, held: Held, table: Table, tuning: Held | None) -> str:
+def _page(setting: Setting, held: Held, table: Table, tuning: Held | None, own: Held | None) -> str:
     config, planned = setting.config, protocol.GRIDS[setting.name].rows
     parts = [f"# {setting.title}", _facts(setting, held), _main_table(table), NOTES]
     parts += ["## Targets and time", _targets(table), "## The leaders, compared with each other", _duels(table)]
@@ -137,6 +140,8 @@ def _page(setting: Setting, held: Held, table: Table, tuning: Held | None) -> st
         parts += ["## Roles that never train", _unseen(table)]
     if tuning is not None:
         parts += ["## The learning rates of random selection", _rates(setting, tuning)]
+    if own is not None and BASELINE in own.rows:
+        parts += ["## Each strategy with its own parameters and rate", OWN, _own(make_table(own.rows), own)]
     missing = [name for name in planned if name not in held.rows]
     if missing:
         why = held.about.get("failed", {})
@@ -258,6 +263,26 @@ def _edges(setting: Setting, rates: protocol.Rates) -> list[str]:
     return found + ([f"FedYogi, server {rates.server:g}"] if rates.server in (servers[0], servers[-1]) else [])
 
 
+OWN = f"""Each strategy, also random selection, has its best of {DRAWS} draws of its parameters and learning rate
+and of its defaults, on tuning seeds and tuning examples. Gains are over random selection with its best rate."""
+
+
+def _own(table: Table, own: Held) -> str:
+    lines = [
+        "| | parameters | clients' rate | accuracy | gain | leads in | gain at the best round |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in _ordered(table):
+        about, value = own.about["rows"][row], table.values[row][MAIN]
+        parameters = ", ".join(f"{name}={value}" for name, value in about["algo_args"].items()) or "defaults"
+        lines.append(
+            f"| {cell(row)} | {cell(parameters)} | {about['learning_rate']:g} | {value.mean():.3f} ± "
+            f"{value.std(ddof=1):.3f} | {table.gain(row)} | {table.leads(row)} | "
+            f"{table.gain(row, 'accuracy_at_best_round')} |"
+        )
+    return "\n".join(lines)
+
+
 def _objections(out: Path) -> dict[str, Table]:
     found = {name: series.read(out / name) for name in protocol.OBJECTIONS}
     return {name: make_table(held.rows) for name, held in found.items() if held is not None and BASELINE in held.rows}
@@ -276,7 +301,24 @@ def _answers(answers: Mapping[str, Table]) -> str:
     return "\n".join(lines)
 
 
-def _summary(found: Mapping[str, Held], tables: Mapping[str, Table], answers: Mapping[str, Table]) -> str:
+def _both(tables: Mapping[str, Table], of_own: Mapping[str, Table]) -> str:
+    """Return the gains of strategies with their own parameters, beside those of the main tables."""
+    lines = ["|", "|---|"]
+    columns = [(name, tables[name.removesuffix(TUNED)], own) for name, own in of_own.items()]
+    for name, _, _ in columns:
+        lines[0] += f" | {name.removesuffix(TUNED)}, own | defaults"
+        lines[1] += "---|---|"
+    lines[0] += " |"
+    for row in protocol.ALGOS[1:]:
+        if any(row in own.values for _, _, own in columns):
+            gains = (_gain_and_leads(table, row) for _, usual, own in columns for table in (own, usual))
+            lines.append(f"| {cell(row)} | {' | '.join(gains)} |")
+    return "\n".join(lines)
+
+
+def _summary(
+    found: Mapping[str, Held], tables: Mapping[str, Table], answers: Mapping[str, Table], of_own: Mapping[str, Table]
+) -> str:
     heads = " | ".join(f"[{name}]({name}/README.md)" for name in tables)
     lines = [f"| gain over random selection | {heads} |", "|---|" + "---|" * len(tables)]
     accuracy = " | ".join(f"{table.values[BASELINE][MAIN].mean():.3f}" for table in tables.values())
@@ -288,6 +330,7 @@ def _summary(found: Mapping[str, Held], tables: Mapping[str, Table], answers: Ma
     ]
     parts = [
         "# Leaderboard", INTRODUCTION, "\n".join(lines), NOTES.split(" Targets:")[0],
+        *(["## Each strategy with its own parameters and rate", OWN, _both(tables, of_own)] if of_own else []),
         *(["## Objections", OBJECTIONS, _answers(answers)] if answers else []),
         "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(found),
         *_still_to_run([name for name in SETTINGS if name not in tables]),
@@ -415,7 +458,7 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
 
 def check(out: Path) -> list[str]:
     """Return a line per page or table that does not follow from its curves, and per run older than the protocol."""
-    return checks.differences(out, pages(out), Path(protocol.__file__), (*SETTINGS, *protocol.OBJECTIONS))
+    return checks.differences(out, pages(out), Path(protocol.__file__), (*protocol.GRIDS,))
 
 
 def picture(out: Path) -> bytes | None:

@@ -81,6 +81,19 @@ def test_a_table_compares_with_random_selection_and_the_leaders_with_each_other(
     assert table.values["fed_cbs"]["arrived_at_full"].sum() == 0
 
 
+def test_strategies_with_their_own_parameters_are_shown_beside_those_with_defaults(out):
+    rows = {"random": level(0.7), "fed_cbs": level(0.71, first_seed=1)}
+    about = made_up.about(rows)
+    about["rows"]["fed_cbs"] |= {"learning_rate": 0.07, "algo_args": {"exploration": 3}}
+    about["rows"]["random"]["learning_rate"] = 0.03
+    series.write(out / "gray-2labels-own", rows, about)
+    texts = page.pages(out)
+    assert "| fed_cbs | exploration=3 | 0.07 | 0.710 ± " in texts["gray-2labels/README.md"]
+    assert "| random | defaults | 0.03 | 0.700 ± " in texts["gray-2labels/README.md"]
+    assert "| fed_cbs | **+0.010** (12/12) | **+0.050** (12/12) |" in texts["README.md"]
+    assert texts["gray-2labels-own/table.csv"].startswith("row,")
+
+
 def test_the_rates_of_objections_are_tuned_ones():
     for setting in protocol.OBJECTION_RATES:
         tuned_in = "gray-dir0.1" if setting == "gray-dir0.3" else setting

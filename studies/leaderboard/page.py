@@ -369,6 +369,9 @@ def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:
 
 def _transfer(found: Mapping[str, Held]) -> str:
     gains = {name: _gains(held.rows) for name, held in found.items()}
+    gains = {name: of_algos for name, of_algos in gains.items() if len(of_algos) >= FEWEST}
+    if len(gains) < 2:
+        return f"Fewer than two settings have {FEWEST} strategies."
     lines = ["| Kendall's rank correlation | " + " | ".join(gains) + " |", "|---|" + "---|" * len(gains)]
     for place, first in enumerate(gains):
         cells = [
@@ -379,8 +382,10 @@ def _transfer(found: Mapping[str, Held]) -> str:
     return "\n".join([*lines, "", TRANSFER])
 
 
-TRANSFER = """The correlation is that of the mean gains under FedAvg, without `full`; 1: equal orders, 0: unrelated, -1:
-reversed. Intervals (95 %) resample the seeds of both settings; they do not extend to other settings."""
+FEWEST = 8
+TRANSFER = f"""The correlation is that of the mean gains under FedAvg, without `full`, in settings with {FEWEST}
+strategies or more; 1: equal orders, 0: unrelated, -1: reversed. Intervals (95 %) resample the seeds of both settings;
+they do not extend to other settings."""
 
 
 def _gains(rows: Mapping[str, Series]) -> dict[str, np.ndarray]:

@@ -115,7 +115,7 @@ _SETTINGS = (
     Setting("color-dir0.1", f"{_COLORS}, Dirichlet 0.1", _COLOR.replace(**_dirichlet(0.1))),
     Setting(
         "many-dir0.1",
-        "Fashion-MNIST, MLP, 500 clients of lognormal sizes, Dirichlet 0.1",
+        "Fashion-MNIST, MLP, 500 clients of lognormal sizes with Dirichlet 0.1",
         _GRAY.replace(**_dirichlet(0.1, client_sizes="lognormal:1"), num_clients=500, num_selected=12),
     ),
     Setting("gray-1label", f"{_GRAYS}, one label per client", _GRAY.replace(partition="shards", shards_per_client=1)),
@@ -123,7 +123,7 @@ _SETTINGS = (
     Setting("color-dir0.3", f"{_COLORS}, Dirichlet 0.3", _COLOR.replace(**_dirichlet(0.3))),
     Setting(
         "gray-sizes",
-        f"{_GRAYS}, Dirichlet 0.3, lognormal sizes",
+        f"{_GRAYS}, Dirichlet 0.3 with lognormal sizes",
         _GRAY.replace(**_dirichlet(0.3, client_sizes="lognormal:1")),
     ),
     Setting(

@@ -75,7 +75,8 @@ def _tuned(root: Path, name: str) -> Iterator[tuple[str, dict[str, str]]]:
     for page in sorted((root / "results" / "leaderboard").glob("*/README.md")):
         for row in _read(page.parent / "table.csv"):
             if row["row"] == name:
-                yield _title(page.parent).replace(", MLP", "").replace(" features, one hidden layer", " features"), row
+                title = _title(page.parent).replace(", MLP", "").replace(", GRU", "")
+                yield title.replace(" features, one hidden layer", " features"), row
 
 
 def _by_data_set(titles: list[str]) -> str:
@@ -84,7 +85,7 @@ def _by_data_set(titles: list[str]) -> str:
     for title in titles:
         data, _, partition = title.partition(", ")
         groups.setdefault(data, []).append(partition)
-    return "; ".join(f"{data}: {', '.join(partitions)}" for data, partitions in groups.items())
+    return "; ".join(f"{data}: {', '.join(ways)}" if any(ways) else data for data, ways in groups.items())
 
 
 def _settings(root: Path, name: str) -> Iterator[tuple[Path, str, dict[str, str], dict[str, str]]]:

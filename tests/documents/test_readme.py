@@ -47,8 +47,8 @@ def test_it_counts_the_strategies_and_its_table_has_the_better_ones():
              table("| strategy | the server sees |")}  # fmt: skip
     better = {
         name
-        for task in ("gray", "color")
-        for name, row in leaderboard(f"{task}-2labels").items()
+        for task in ("gray-2labels", "color-2labels", "text-roles")
+        for name, row in leaderboard(task).items()
         if row["accuracy_verdict"] == "better" and name not in ("full", "random + fedyogi")
     }
     assert better and better == shown
@@ -78,10 +78,16 @@ def test_its_advice_follows_from_the_results():
         *gains
     ) in " ".join(READ.split())
     assert not any(one["clustered"]["accuracy_verdict"] == "better" for one in mild)
-    uneven, by_share = leaderboard("gray-sizes"), leaderboard("gray-sizes-md")
-    gain = float(by_share["random"]["accuracy_mean"]) - float(uneven["random"]["accuracy_mean"])
-    more = float(by_share["fed_cbs"]["accuracy_difference"])
-    assert f"alone gains {gain:.3f}; `fed_cbs` adds {more:.3f}." in " ".join(READ.split())
+    sized, by_share = ([leaderboard(f"{name}{of}") for name in ("gray-sizes", "text-roles")] for of in ("", "-md"))
+    gains = [
+        float(one["random"]["accuracy_mean"]) - float(usual["random"]["accuracy_mean"])
+        for usual, one in zip(sized, by_share)
+    ]
+    more = float(by_share[0]["fed_cbs"]["accuracy_difference"])
+    words = "alone gains {:.3f} (text: {:.3f}); `fed_cbs` adds {:.3f}, on text `clustered` nothing.".format(
+        *gains, more
+    )
+    assert words in " ".join(READ.split()) and by_share[1]["clustered"]["accuracy_verdict"] == "not significant"
     worse = [name for name in rows if all(task[name]["accuracy_verdict"] == "worse" for task in tasks)]
     assert worse == ["hics_fl"]
     assert all(2 <= float(task["fedcor"]["times_random"]) <= 4 for task in tasks)
@@ -115,7 +121,7 @@ def test_what_choosing_says_follows_from_the_results():
     at_best = {row: significant(row, "accuracy_at_best_round") for row in rows}
     kept = [len(at_best[row]) for row in rows]
     assert (
-        "`fed_cbs` has a significant gain in {} settings, `fedcor` in {}, `clustered` in {}, FedYogi in {}, all gray."
+        "`fed_cbs` gains significantly in {} image settings, `fedcor` in {}, `clustered` in {}, FedYogi in {}, all gray."
     ).format(*kept) in advice
     assert not any(name.startswith("color") for name in at_best["random + fedyogi"])
     assert not significant("gpfl") + significant("e3cs")
@@ -125,31 +131,54 @@ def test_what_choosing_says_follows_from_the_results():
     assert set(uneven) <= set(significant("oort")) & set(significant("clustered")) & set(significant("fed_cbs"))
     gains = [float(settings[name]["oort"]["accuracy_difference"]) for name in uneven]
     assert "`oort` ({:.3f}, {:.3f})".format(*gains) in advice
-    by_share = [leaderboard(f"{name}-md") for name in uneven]
+    sized = {name: leaderboard(name) for name in (*uneven, "text-roles")}
+    by_share = [leaderboard(f"{name}-md") for name in sized]
     gains = [
-        float(one["random"]["accuracy_mean"]) - float(settings[name]["random"]["accuracy_mean"])
-        for name, one in zip(uneven, by_share)
+        float(one["random"]["accuracy_mean"]) - float(usual["random"]["accuracy_mean"])
+        for usual, one in zip(sized.values(), by_share)
     ]
-    assert "alone gains {:.3f} with 100 clients, {:.3f} with 500.".format(*gains) in advice
+    assert "alone gains {:.3f}, {:.3f} and {:.3f}.".format(*gains) in advice
     more = {
-        row: [float(one[row]["accuracy_difference"]) for one in by_share] for row in ("clustered", "fed_cbs", "fedcor")
+        row: [one[row] for one in by_share if row in one and row != "random"]
+        for row in ("clustered", "fed_cbs", "fedcor")
     }
+    differences = {row: [float(one["accuracy_difference"]) for one in found] for row, found in more.items()}
     assert (
-        "`clustered` gains {:.3f} and {:.3f}, `fed_cbs` {:.3f} and {:.3f} (not significant), and `fedcor` loses {:.3f} "
-        "and {:.3f}."
-    ).format(*more["clustered"], *more["fed_cbs"], *(-loss for loss in more["fedcor"])) in advice
-    verdicts = {row: [one[row]["accuracy_verdict"] for one in by_share] for row in more}
+        "`clustered` gains {:.3f}, {:.3f} and, on text, nothing, `fed_cbs` {:.3f} and {:.3f} (not significant), and "
+        "`fedcor` loses {:.3f} and {:.3f}."
+    ).format(
+        *differences["clustered"][:2], *differences["fed_cbs"], *(-loss for loss in differences["fedcor"][:2])
+    ) in advice
+    verdicts = {row: [one["accuracy_verdict"] for one in found] for row, found in more.items()}
     assert verdicts == {
-        "clustered": ["better"] * 2, "fed_cbs": ["better", "not significant"], "fedcor": ["worse"] * 2,
+        "clustered": ["better", "better", "not significant"], "fed_cbs": ["better", "not significant"],
+        "fedcor": ["worse"] * 2,
     }  # fmt: skip
+    in_time = {
+        name: {row: found["accuracy_at_equal_seconds_verdict"] for row, found in one.items()}
+        for name, one in sized.items()
+    }
+    for name in uneven:
+        assert [row for row in ("fed_cbs", "clustered", "oort", "fedcor") if in_time[name][row] == "better"] == [
+            "fed_cbs"
+        ]
+    gains = [float(sized[name]["fed_cbs"]["accuracy_at_equal_seconds_difference"]) for name in uneven]
+    loss = -float(sized["text-roles"]["clustered"]["accuracy_at_equal_seconds_difference"])
+    assert (
+        f"of all these only `fed_cbs` gains ({gains[0]:.3f}, {gains[1]:.3f}), and `clustered` loses {loss:.3f} on text"
+        in advice
+    )
+    assert in_time["text-roles"]["clustered"] == "worse"
+    of_all = {name: float(one["full"]["accuracy_difference"]) for name, one in settings.items() if "full" in one}
+    shares = [float(settings[name]["fed_cbs"]["accuracy_difference"]) / gain for name, gain in of_all.items()]
+    words = (
+        f"gain {min(of_all.values()):.3f} to {max(of_all.values()):.3f}; `fed_cbs` reaches {100 * min(shares):.0f} to "
+        f"{100 * max(shares):.0f} % of it."
+    )
+    assert words in advice
     one_label = settings["gray-1label"]
     gains = [float(one_label[row]["accuracy_difference"]) for row in ("fl_dp3s", "divfl", "fed_cbs")]
     assert max(gains) - min(gains) < 0.001 and "`fl_dp3s` and `divfl` gain as much as `fed_cbs`" in advice
-    ends = {
-        round(float(one_label[f"{row} + fedyogi"]["accuracy_mean"]), 2) for row in ("fed_cbs", "clustered", "fl_dp3s")
-    }
-    usual = [float(one_label[row]["accuracy_mean"]) for row in ("random + fedyogi", "random")]
-    assert "ends at {} (with `random` {:.3f}, FedAvg {:.3f})".format(*ends, *usual) in advice
     assert all(setting["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for setting in settings.values())
     traffic = sorted(float(setting["fedcor"]["times_random"]) for setting in settings.values())
     assert f"`fedcor`, with {traffic[0]:.1f} to {traffic[-1]:.1f} times the traffic, is worse" in advice

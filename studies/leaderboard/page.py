@@ -288,16 +288,19 @@ def _objections(out: Path) -> dict[str, Table]:
     return {name: make_table(held.rows) for name, held in found.items() if held is not None and BASELINE in held.rows}
 
 
+ANSWERED = {MAIN: "test set", "accuracy_at_best_round": "test set, at the best round", "clients": "clients' own"}
+
+
 def _answers(answers: Mapping[str, Table]) -> str:
     lines = [
         "| | tests | random | " + " | ".join(protocol.ADVISED[1:]) + " |",
         "|---|---|---|" + "---|" * len(protocol.ADVISED[1:]),
     ]
     for name, table in answers.items():
-        for measure, words in ((MAIN, protocol.GRIDS[name].title), ("clients", "")):
+        for measure, words in ANSWERED.items():
             gains = " | ".join(_gain_and_leads(table, row, measure) for row in protocol.ADVISED[1:])
-            of = "test set" if words else "clients' own"
-            lines.append(f"| {words} | {of} | {table.values[BASELINE][measure].mean():.3f} | {gains} |")
+            title = protocol.GRIDS[name].title if measure == MAIN else ""
+            lines.append(f"| {title} | {words} | {table.values[BASELINE][measure].mean():.3f} | {gains} |")
     return "\n".join(lines)
 
 

@@ -141,7 +141,7 @@ def _page(setting: Setting, held: Held, table: Table, tuning: Held | None, own: 
     if tuning is not None:
         parts += ["## The learning rates of random selection", _rates(setting, tuning)]
     if own is not None and BASELINE in own.rows:
-        parts += ["## Each strategy with its own parameters and rate", OWN, _own(make_table(own.rows), own)]
+        parts += ["## Each strategy with its own parameters and rate", OWN, _own(setting, make_table(own.rows), own)]
     missing = [name for name in planned if name not in held.rows]
     if missing:
         why = held.about.get("failed", {})
@@ -267,7 +267,7 @@ OWN = f"""Each strategy, also random selection, has its best of {DRAWS} draws of
 and of its defaults, on tuning seeds and tuning examples. Gains are over random selection with its best rate."""
 
 
-def _own(table: Table, own: Held) -> str:
+def _own(setting: Setting, table: Table, own: Held) -> str:
     lines = [
         "| | parameters | clients' rate | accuracy | gain | leads in | gain at the best round |",
         "|---|---|---|---|---|---|---|",
@@ -280,6 +280,8 @@ def _own(table: Table, own: Held) -> str:
             f"{value.std(ddof=1):.3f} | {table.gain(row)} | {table.leads(row)} | "
             f"{table.gain(row, 'accuracy_at_best_round')} |"
         )
+    missing = [name for name in protocol.GRIDS[setting.name + TUNED].rows if name not in table.values]
+    lines += ["", f"Not run: {', '.join(missing)}."] if missing else []
     return "\n".join(lines)
 
 

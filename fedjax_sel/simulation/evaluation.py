@@ -42,14 +42,13 @@ def block_size(num_examples: int, largest: int) -> int:
     return -(-num_examples // -(-num_examples // largest))
 
 
-def evaluate(plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any) -> Measured:
-    """Evaluate the models of all replicates, [S, ...], on the same inputs and targets, [n, ...]; leaves [S]."""
-    measures, losses = _per_example(plan, federation, weights, inputs, targets)
-    first = plan.trainer.task.measure
-    values = measures[first.name]
-    total = values.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(values.dtype, jnp.floating) else jnp.int32)
-    means = {name: values.astype(jnp.float32).mean(axis=1) for name, values in measures.items()}
-    return Measured(means, losses.mean(axis=1), total if first.higher_is_better else -total)
+def means(plan: Plan, values: tuple[dict[str, jax.Array], jax.Array]) -> Measured:
+    """Return the means, [S], of the values of examples that `per_example` returns."""
+    (measures, losses), first = values, plan.trainer.task.measure
+    of_first = measures[first.name]
+    total = of_first.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(of_first.dtype, jnp.floating) else jnp.int32)
+    found = {name: leaf.astype(jnp.float32).mean(axis=1) for name, leaf in measures.items()}
+    return Measured(found, losses.mean(axis=1), total if first.higher_is_better else -total)
 
 
 class ClientMeasures(NamedTuple):
@@ -87,7 +86,7 @@ def _spread(plan: Plan, of_clients: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def _sums_of_clients(
-    plan: Plan, federation: Federation, weights: Weights, tests: bool
+    plan: Plan, federation: Federation, weights: Weights, tests: bool, of_test_set: Any = None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Sum the task's measures and the losses over each client's training or test examples: float32 [S, N] each."""
     inputs, targets, order, owner = federation.images, federation.labels, federation.order, federation.owner
@@ -97,7 +96,7 @@ def _sums_of_clients(
         order, owner, num_clients = *federation.client_tests[:2], federation.client_tests.sizes.shape[1]
         if not plan.tests_in_training_set:
             inputs, targets = federation.test_images, federation.test_labels
-    values = _per_example(plan, federation, weights, inputs, targets)
+    values = of_test_set or per_example(plan, federation, weights, inputs, targets)
     values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
 
     def of_one(values, order, owner):
@@ -106,13 +105,16 @@ def _sums_of_clients(
     return jax.tree.map(lambda leaf: jax.vmap(of_one)(leaf, order, owner), values)
 
 
-def client_tests(plan: Plan, federation: Federation, weights: Weights) -> dict[str, jax.Array]:
+def client_tests(plan: Plan, federation: Federation, weights: Weights, of_test_set: Any = None) -> dict[str, jax.Array]:
     """Evaluate the models of all replicates on the clients' test examples; columns of `tasks.client_columns`, [S].
 
-    The mean is over clients with a defined measure. A client without test examples is undefined.
+    The mean is over clients with a defined measure. A client without test examples is undefined. `of_test_set`, the
+    values of the whole test set from `per_example`, saves the evaluation of clients' tests that are a part of it.
     """
     measure, num_clients = plan.trainer.task.measure.name, federation.starts.shape[1]
-    of_clients = client_measures(plan, federation, weights, tests=True).measures[measure]
+    assert federation.client_tests is not None
+    sums, _ = _sums_of_clients(plan, federation, weights, True, of_test_set)
+    of_clients = sums[measure] / federation.client_tests.sizes
     found = {}
     for kind, own in (("client", of_clients[:, :num_clients]), ("unseen", of_clients[:, num_clients:])):
         if own.shape[1]:
@@ -121,7 +123,7 @@ def client_tests(plan: Plan, federation: Federation, weights: Weights) -> dict[s
     return found
 
 
-def _per_example(
+def per_example(
     plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any
 ) -> tuple[dict[str, jax.Array], jax.Array]:
     """Return the task's measures, in their own dtypes, and the float32 losses of the examples: [S, examples] each."""
@@ -160,7 +162,7 @@ def evaluate_for_strategy(plan: Plan, federation: Federation, weights: Weights) 
     if not wanted:
         return None
     inputs, targets = _examples(federation, wanted[0])
-    measured = evaluate(plan, federation, weights, inputs, targets)
+    measured = means(plan, per_example(plan, federation, weights, inputs, targets))
     return Evaluation(measured.correct, measured.measures[plan.trainer.task.measure.name], bounded(measured.loss))
 
 

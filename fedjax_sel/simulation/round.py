@@ -305,31 +305,24 @@ def record(
     """
     plan, federation, round, carry = context.plan, context.federation, context.round, context.carry
     selection, reports, finite, params = cohort.selection, cohort.reports, trained.finite, server_step.params
-    num_replicates, num_clients = federation.starts.shape
+    num_clients = federation.starts.shape[1]
 
     def gemd(counts, ids, mask):
         return metrics.group_earth_movers_distance(jnp.where(mask[:, None], counts[ids], 0), counts.sum(axis=0))
 
-    nan = jnp.full((num_replicates,), jnp.nan, jnp.float32)
-    task, spent = plan.trainer.task, noise.epsilons(context, bill, reports)
-    unmeasured = {each.name: nan for each in task.measures}
+    def measure_test() -> tuple[evaluation.Measured, Any]:
+        values = evaluation.per_example(plan, federation, params, federation.test_images, federation.test_labels)
+        return evaluation.means(plan, values), values
 
-    def measure_test() -> evaluation.Measured:
-        found = evaluation.evaluate(plan, federation, params, federation.test_images, federation.test_labels)
-        return found._replace(correct=nan)
-
-    def measure_train() -> evaluation.TrainMetrics:
-        return evaluation.train_metrics(plan, federation, params)
-
-    test = _every(plan.eval_every, plan.num_rounds, round, measure_test, evaluation.Measured(unmeasured, nan, nan))
-    unknown = evaluation.TrainMetrics(unmeasured, *[nan] * 5)
+    task, spent, every = plan.trainer.task, noise.epsilons(context, bill, reports), partial(_every, plan, round)
+    test, values = every(plan.eval_every, measure_test)
+    train = every(plan.train_metrics_every, partial(evaluation.train_metrics, plan, federation, params))
     own_tests = {}
     if federation.client_tests is not None:
-        columns = jax.eval_shape(partial(evaluation.client_tests, plan), federation, params)
-        measure_clients = partial(evaluation.client_tests, plan, federation, params)
         period = plan.eval_clients_every or plan.num_rounds
-        own_tests = _every(period, plan.num_rounds, round, measure_clients, {name: nan for name in columns})
-    train = _every(plan.train_metrics_every, plan.num_rounds, round, measure_train, unknown)
+        measured = not plan.tests_in_training_set and (period == plan.num_rounds or period % plan.eval_every == 0)
+        of_test_set = values if measured else None
+        own_tests = every(period, partial(evaluation.client_tests, plan, federation, params, of_test_set))
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
     start = jax.tree.map(lambda leaf: jnp.where(round == 0, leaf, jnp.zeros_like(leaf)), carry.start)
     return Records(
@@ -351,13 +344,19 @@ def record(
     )
 
 
-def _every(period: int, num_rounds: int, round: jax.Array, measure: Callable[[], Any], skipped: Any) -> Any:
-    """Measure in every period-th round and in the last round; return `skipped` otherwise, or always if period is 0."""
-    if period == 0:
-        return skipped
+def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]) -> Any:
+    """Measure in every period-th round and in the last round; else, or always if period is 0, floats are NaN."""
     if period == 1:
         return measure()
-    return lax.cond(((round + 1) % period == 0) | (round + 1 == num_rounds), measure, lambda: skipped)
+
+    def missing(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        return jnp.full(leaf.shape, jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 0, leaf.dtype)
+
+    def skip() -> Any:
+        return jax.tree.map(missing, jax.eval_shape(measure))
+
+    due = ((round + 1) % max(period, 1) == 0) | (round + 1 == plan.num_rounds)
+    return lax.cond(due, measure, skip) if period else skip()
 
 
 def find_faults(named: state.UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> state.Faults:

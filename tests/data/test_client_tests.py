@@ -10,6 +10,7 @@ import fedjax_sel
 from fedjax_sel import UserError, metrics
 from fedjax_sel.data import Dataset, partition
 from fedjax_sel.experiment.problem import pose
+from fedjax_sel.simulation import evaluation
 
 SMALL = fedjax_sel.preset("quickstart").replace(
     num_clients=12, num_selected=3, rounds=4, chunk=2, seeds=2, client_test=0.2, unseen_clients=0.25
@@ -86,6 +87,32 @@ def test_columns_equal_a_plain_evaluation_of_each_client():
             worst = result.measured[f"{kind}_test_worst_decile_accuracy"][seed, -1]
             np.testing.assert_allclose(worst, metrics.worst_decile(own), atol=1e-6)
     assert result.client_test_undefined[:, -1].min() > 0
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "eval_clients_every", "one_pass"), [(1, 2, True), (2, 4, True), (3, 2, False), (3, 0, True)]
+)
+def test_one_pass_over_the_test_set_serves_the_clients_too(monkeypatch, eval_every, eval_clients_every, one_pass):
+    rng = np.random.default_rng(1)
+    dataset = natural(np.repeat(np.arange(6), 10), rng.integers(0, 6, 40))
+    config = fedjax_sel.preset("quickstart").replace(
+        num_clients=6, num_selected=3, rounds=4, chunk=2, seeds=2, partition="natural", model="logistic",
+        eval_every=eval_every, eval_clients_every=eval_clients_every,
+    )  # fmt: skip
+    reused, client_tests = set(), evaluation.client_tests
+
+    def watched(plan, federation, weights, of_test_set):
+        reused.add(of_test_set is not None)
+        return client_tests(plan, federation, weights, of_test_set)
+
+    monkeypatch.setattr(evaluation, "client_tests", watched)
+    experiment = fedjax_sel.Experiment.of(config, dataset=dataset)
+    result = fedjax_sel.run(experiment)
+    assert reused == {one_pass}
+    found = fedjax_sel.per_client(result, experiment, on="test")
+    np.testing.assert_allclose(result.client_test_accuracy[:, -1], np.nanmean(found["accuracy"], axis=1), atol=1e-6)
+    defined = ~np.isnan(result.client_test_accuracy[0])
+    assert defined.tolist() == [(t + 1) % (eval_clients_every or 4) == 0 or t == 3 for t in range(4)]
 
 
 def test_strategies_know_the_training_clients_only():

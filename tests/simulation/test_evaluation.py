@@ -31,7 +31,7 @@ def evaluated(size, correct, block, task=None):
     def all_models(thresholds, images, labels):
         trainer = SimpleNamespace(model=model, task=task or tasks.classification())
         plan = SimpleNamespace(mesh=mesh, trainer=trainer, evaluation_block=block, blocks_at_once=0)
-        return evaluation.evaluate(plan, federation, thresholds, images, labels)
+        return evaluation.means(plan, evaluation.per_example(plan, federation, thresholds, images, labels))
 
     specs = (devices.PER_SEED, devices.WHOLE, devices.WHOLE)
     program = jax.jit(devices.over_seeds(mesh, all_models, specs, devices.PER_SEED))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from fedjax_sel import Config, Experiment, Result, UserError
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import folder as run_folder
@@ -230,10 +232,11 @@ def _about_row(result: Result) -> dict[str, Any]:
 
 
 def _fairness(result: Result) -> dict[str, list[float]]:
-    """Return the fairness measures of a run, one value per seed, by name."""
+    """Return the fairness measures of a run, one value per seed, by name; without those never measured."""
     of_clients = list(result.final_over_clients().values())[1:]  # the worst decile is in the curves
     values = [*result.selection_fairness().values(), *of_clients]
-    return {name: [float(f"{one:.6g}") for one in value] for name, value in zip(measures.FAIRNESS, values)}
+    measured = {name: value for name, value in zip(measures.FAIRNESS, values) if not np.isnan(value).all()}
+    return {name: [float(f"{one:.6g}") for one in value] for name, value in measured.items()}
 
 
 def _time_selection(grid: Grid, board: _Board, say: Callable[[str], None]) -> None:

@@ -1,6 +1,8 @@
 """What is kept of runs comes back as it was."""
 
 import gzip
+import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,3 +50,11 @@ def test_what_cannot_be_written(tmp_path):
     (tmp_path / "a").write_text("")
     with pytest.raises(UserError, match=r"^--out: cannot write to .*/a/b \(Not a directory\)"):
         series.write(tmp_path / "a" / "b", {}, {})
+
+
+@pytest.mark.parametrize("path", sorted(Path("results").glob("**/about.json")), ids=lambda path: str(path.parent))
+def test_other_readers_of_json_read_the_provenance(path):
+    def unknown(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    assert json.loads(path.read_text(), parse_constant=unknown)

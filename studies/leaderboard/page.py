@@ -42,15 +42,16 @@ TESTED = {
 MAIN = "accuracy"
 NUM_CLASSES = 10
 
-NOTES = f"""Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
+COMMON = """Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
 random. Bold gains are significant: the joint test of all comparisons of a column has a family-wise error of 5 %
-(docs/statistics.md). "Leads in" counts the seeds with a gain. The best round of a run is chosen on the clients' own
-tests, among every tenth, so that a gain which only damps oscillations is smaller there. Clients' own tests have the mix
-of labels of the client; they are measured in the last fifth of the rounds, and so is the worst tenth of clients. The
-verdicts at the best round and on clients' own tests were added after the first tables. Equal MB is the smallest traffic
-of a seed of random selection, equal seconds the smallest total time of any row and seed. Targets: the accuracy of
-random selection, rounded down to a whole percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in
-which some seed never arrives and counts all rounds."""
+([statistics](DOCS/statistics.md)). The best round of a run is chosen on the clients' own tests, among every tenth, so
+that a gain which only damps oscillations is smaller there. Clients' own tests have the mix of labels of the client;
+they are measured in the last fifth of the rounds. The verdicts at the best round and on clients' own tests were added
+after the first tables. Text is tested in every fifth round, so that its last ten rounds have two tests."""
+NOTES = f"""{COMMON} "Leads in" counts the seeds with a gain. The worst tenth of clients is that on their own tests.
+Equal MB is the smallest traffic of a seed of random selection, equal seconds the smallest total time of any row and
+seed. Targets: the accuracy of random selection, rounded down to a whole percent, and {100 * SHARE_OF_FULL:g} % of that
+of full; ≥ marks a mean in which some seed never arrives and counts all rounds."""
 
 
 class Table(NamedTuple):
@@ -133,22 +134,28 @@ def pages(out: Path) -> dict[str, str]:
 
 
 def _page(setting: Setting, held: Held, table: Table, tuning: Held | None, own: Held | None) -> str:
-    config, planned = setting.config, protocol.GRIDS[setting.name].rows
-    parts = [f"# {setting.title}", _facts(setting, held), _main_table(table), NOTES]
+    config = setting.config
+    parts = [f"# {setting.title}", _facts(setting, held), _main_table(table), *_absent(setting, held)]
+    parts += [NOTES.replace("DOCS", "../../../docs")]
     parts += ["## Targets and time", _targets(table), "## The leaders, compared with each other", _duels(table)]
     if any("unseen" in one for one in table.values.values()):
         parts += ["## Roles that never train", _unseen(table)]
     if tuning is not None:
         parts += ["## The learning rates of random selection", _rates(setting, tuning)]
     if own is not None and BASELINE in own.rows:
-        parts += ["## Each strategy with its own parameters and rate", OWN, _own(setting, make_table(own.rows), own)]
-    missing = [name for name in planned if name not in held.rows]
-    if missing:
-        why = held.about.get("failed", {})
-        parts += ["Not run: " + "; ".join(f"{name} ({why[name]})" if name in why else name for name in missing) + "."]
+        parts += [f"## {OWN_TITLE}", OWN, _own(setting, make_table(own.rows), own)]
     commands = "\n".join(held.about.get("commands", []))
     parts += [f"Commands:\n\n```\n{commands}\n```", f"Data: {held.about.get('data_source', config.data.dataset)}."]
     return "\n\n".join(parts) + "\n"
+
+
+def _absent(setting: Setting, held: Held) -> list[str]:
+    """Return the sentences on rows that are not in the table."""
+    why = held.about.get("failed", {})
+    missing = [name for name in protocol.GRIDS[setting.name].rows if name not in held.rows]
+    shown = "; ".join(f"{name} ({why[name]})" if name in why else name for name in missing)
+    found = [f"Not run yet: {shown}."] if missing else []
+    return found + ([f"Left out by the protocol: {', '.join(setting.without)}."] if setting.without else [])
 
 
 def _facts(setting: Setting, held: Held) -> str:
@@ -263,6 +270,7 @@ def _edges(setting: Setting, rates: protocol.Rates) -> list[str]:
     return found + ([f"FedYogi, server {rates.server:g}"] if rates.server in (servers[0], servers[-1]) else [])
 
 
+OWN_TITLE = "Each strategy with its own parameters and rate"
 OWN = f"""Each strategy, also random selection, has its best of {DRAWS} draws of its parameters and learning rate
 and of its defaults, on tuning seeds and tuning examples. Gains are over random selection with its best rate."""
 
@@ -281,7 +289,7 @@ def _own(setting: Setting, table: Table, own: Held) -> str:
             f"{table.gain(row, 'accuracy_at_best_round')} |"
         )
     missing = [name for name in protocol.GRIDS[setting.name + TUNED].rows if name not in table.values]
-    lines += ["", f"Not run: {', '.join(missing)}."] if missing else []
+    lines += ["", f"Not run yet with own parameters: {', '.join(missing)}."] if missing else []
     return "\n".join(lines)
 
 
@@ -293,17 +301,29 @@ def _objections(out: Path) -> dict[str, Table]:
 ANSWERED = {MAIN: "test set", "accuracy_at_best_round": "test set, at the best round", "clients": "clients' own"}
 
 
-def _answers(answers: Mapping[str, Table]) -> str:
+def _answers(answers: Mapping[str, Table], tables: Mapping[str, Table]) -> str:
     lines = [
         "| | tests | random | " + " | ".join(protocol.ADVISED[1:]) + " |",
         "|---|---|---|" + "---|" * len(protocol.ADVISED[1:]),
     ]
     for name, table in answers.items():
+        setting, _, changes = protocol.OBJECTIONS[name]
+        usual = tables.get(setting) if BASELINE in changes else None
         for measure, words in ANSWERED.items():
+            baseline = f"{table.values[BASELINE][measure].mean():.3f}"
+            if usual is not None:
+                baseline += f" ({_gain_of_baseline(table, usual, measure)})"
             gains = " | ".join(_gain_and_leads(table, row, measure) for row in protocol.ADVISED[1:])
-            title = protocol.GRIDS[name].title if measure == MAIN else ""
-            lines.append(f"| {title} | {words} | {table.values[BASELINE][measure].mean():.3f} | {gains} |")
+            title = f"`{name}`: {protocol.GRIDS[name].title}" if measure == MAIN else ""
+            lines.append(f"| {title} | {words} | {baseline} | {gains} |")
     return "\n".join(lines)
+
+
+def _gain_of_baseline(table: Table, usual: Table, measure: str) -> str:
+    """Return the gain of another random selection over that of the main table, a family of one comparison."""
+    family = statistics.compare([table.values[BASELINE][measure] - usual.values[BASELINE][measure]])
+    alone = Table({}, {}, {(measure, BASELINE): family[0]})
+    return f"{alone.gain(BASELINE, measure)}, {alone.leads(BASELINE, measure).replace(' of ', '/')}"
 
 
 def _both(tables: Mapping[str, Table], of_own: Mapping[str, Table]) -> str:
@@ -334,9 +354,9 @@ def _summary(
         for row in rows
     ]
     parts = [
-        "# Leaderboard", INTRODUCTION, "\n".join(lines), NOTES.split(" Targets:")[0],
-        *(["## Each strategy with its own parameters and rate", OWN, _both(tables, of_own)] if of_own else []),
-        *(["## Objections", OBJECTIONS, _answers(answers)] if answers else []),
+        "# Leaderboard", INTRODUCTION, "\n".join(lines), COMMON.replace("DOCS", "../../docs"),
+        *([f"## {OWN_TITLE}", OWN, OWN_NOTE, _both(tables, of_own)] if of_own else []),
+        *(["## Objections", OBJECTIONS, _answers(answers, tables)] if answers else []),
         "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(found),
         *_still_to_run([name for name in SETTINGS if name not in tables]),
     ]  # fmt: skip
@@ -356,11 +376,17 @@ def _still_to_run(names: Sequence[str]) -> list[str]:
 INTRODUCTION = """Learning rates are tuned for random selection in each setting, before all strategies use them
 ([protocol](../../studies/leaderboard/protocol.py), committed before the runs). CIFAR-10 is a lossy copy of the images.
 A cell has the gain in test accuracy, bold if significant, and the number of seeds in which the strategy leads. Verdicts
-of a setting whose rows are not complete can change, because its family is not."""
+in a column with missing rows can change, because each depends on all rows of its column."""
 
 
-OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above.
-The learning rates are those of the tables, with Dirichlet 0.3 and equal sizes that of gray-dir0.1."""
+OWN_NOTE = """`python -m studies leaderboard gray-own color-own` makes these runs; a setting without a column is not
+run yet."""
+
+
+OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above,
+each by its name (`python -m studies leaderboard gray-dir0.3-noise`). The learning rates are those of the tables. Where
+random selection draws by data share, its own gain over the table's random selection is in parentheses; each is a family
+of one comparison."""
 
 
 INTERVALS = """Each interval (95 %) is that of one comparison; filled points are significant in the family of their

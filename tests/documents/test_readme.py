@@ -64,7 +64,7 @@ def test_its_advice_follows_from_the_results():
     for task in tasks:
         ends = {name: float(row["accuracy_mean"]) for name, row in task.items() if name != "full"}
         assert max(ends, key=lambda name: ends[name]) == "fed_cbs + fedyogi"
-    assert f"it ends highest: {float(tasks[0]['fed_cbs + fedyogi']['accuracy_mean']):.3f} (gray)." in READ
+    assert f"it ends at {float(tasks[0]['fed_cbs + fedyogi']['accuracy_mean']):.3f} (gray)." in READ
     lost = tasks[0]["fedcor + fedyogi"]
     assert f"`fedcor` loses {-float(lost['accuracy_difference']):.3f} (gray)." in READ
     assert lost["accuracy_verdict"] == "worse"
@@ -96,15 +96,17 @@ def test_its_advice_follows_from_the_results():
     more = [(one["clustered"], one["fed_cbs"]) if "fed_cbs" in one else (one["clustered"],) for one in by_share]
     added = [float(row["accuracy_difference"]) for of_one in more[::-1] for row in of_one]  # text first
     words = (
-        "gains {:.3f} (text: {:.3f}) in twice the time; `clustered` adds {:.3f} (text: {:.3f}), `fed_cbs` {:.3f}."
-    ).format(*gains, added[1], added[0], added[2])
+        "(`random[variant=md]`) gains {:.3f} (text: {:.3f}), more slowly; "
+        "`clustered` adds {:.3f} (text: nothing), `fed_cbs` {:.3f}."
+    ).format(*gains, *added[1:])
     assert words in " ".join(READ.split()) and more[1][0]["accuracy_verdict"] == "not significant"
     times = [float(one["random"]["seconds_mean"]) for one in (by_share[0], sized[0], by_share[1], sized[1])]
-    assert round(times[0] / times[1]) == round(times[2] / times[3]) == 2
+    assert times[0] > 1.5 * times[1] and times[2] > 1.5 * times[3]
     worse = [name for name in rows if all(task[name]["accuracy_verdict"] == "worse" for task in tasks)]
     assert worse == ["hics_fl"]
     traffic = [float(leaderboard(name)["fedcor"]["times_random"]) for name in ("gray-1label", "many-dir0.1")]
-    assert [round(times) for times in traffic] == [2, 7] and "at 2 to 7 times the traffic" in READ
+    assert [round(times) for times in traffic] == [2, 7]
+    assert "(2 to 7 times the traffic; worse at equal traffic)" in READ
     assert all(task["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for task in tasks)
 
 
@@ -140,6 +142,15 @@ def test_what_choosing_says_follows_from_the_results():
     ).format(*kept) in advice
     assert not any(name.startswith("color") for name in at_best["random + fedyogi"])
     assert not significant("gpfl") + significant("e3cs")
+    price = pages.ROOT / "results" / "papers_setting"
+    for kind, ahead in (("absent", "fed_cbs"), ("lost", "fedcor")):
+        with (price / f"information-{kind}-fmnist-2spc" / "pairs.csv").open(newline="") as file:
+            better = [
+                row["row"]
+                for row in csv.DictReader(file)
+                if row["measure"] == "last_rounds_accuracy" and row["verdict"] == "better"
+            ]
+        assert better == [ahead]
     assert len(significant("hics_fl", verdict="worse")) == 4 and "`hics_fl` is worse in four" in advice
     assert significant("fedcor + fedyogi") == ["gray-1label"]
     assert significant("clustered + fedyogi") == ["gray-1label", *uneven]
@@ -159,9 +170,9 @@ def test_what_choosing_says_follows_from_the_results():
     }
     differences = {row: [float(one["accuracy_difference"]) for one in found] for row, found in more.items()}
     assert (
-        "`clustered` gains {:.3f} and {:.3f} (text: nothing), `fed_cbs` {:.3f} and {:.3f} (not significant), `fedcor` "
+        "`clustered` gains {:.3f} and {:.3f} (text: nothing), `fed_cbs` {:.3f} (500 clients: nothing), `fedcor` "
         "loses; at best rounds, none gains significantly."
-    ).format(*differences["clustered"][:2], *differences["fed_cbs"]) in advice
+    ).format(*differences["clustered"][:2], differences["fed_cbs"][0]) in advice
     assert not [one for found in more.values() for one in found if one["accuracy_at_best_round_verdict"] == "better"]
     verdicts = {row: [one["accuracy_verdict"] for one in found] for row, found in more.items()}
     assert verdicts == {
@@ -169,7 +180,7 @@ def test_what_choosing_says_follows_from_the_results():
         "fedcor": ["worse"] * 2,
     }  # fmt: skip
     gains = [float(one["accuracy_at_equal_seconds_difference"]) for one in more["fed_cbs"]]
-    assert "at equal seconds, `fed_cbs` gains {:.3f} and {:.3f} over it, `clustered` nothing.".format(*gains) in advice
+    assert "At equal seconds, `fed_cbs` gains {:.3f} and {:.3f} over it, `clustered` nothing.".format(*gains) in advice
     in_time = {row: {one["accuracy_at_equal_seconds_verdict"] for one in found} for row, found in more.items()}
     assert (in_time["fed_cbs"], in_time["clustered"]) == ({"better"}, {"not significant"})
     own = leaderboard("gray-2labels-own")
@@ -208,7 +219,9 @@ def test_what_choosing_says_follows_from_the_results():
     assert "uneven sizes ({:.2f}), not across ({:.2f} to {:.2f})".format(*ends) in advice
     mild, noisy, rare = (leaderboard(f"gray-dir0.3-{name}")["fed_cbs"] for name in ("mild", "noise", "tail"))
     assert f"`fed_cbs` gains {float(mild['accuracy_difference']):.3f}" in " ".join(advice.split())
-    assert f"With noisy labels, it loses {-float(noisy['accuracy_difference']):.3f}." in advice
+    assert (
+        f"With 80 % noisy labels at 30 % of the clients, it loses {-float(noisy['accuracy_difference']):.3f}." in advice
+    )
     assert f"it gains {float(rare['accuracy_difference']):.3f} on a balanced test set, nothing on" in " ".join(
         advice.split()
     )

@@ -195,8 +195,8 @@ def enter_training_losses(
             due = reports.mask & request.when.due(context.round)
             if context.plan.noise is not None:
                 due &= noise.within_budget(context, bill, reports.ids)
-            # The training itself is already billed as the cohort's.
             info, bill = _enter(context, Query(position, reports.ids, due, due), losses, info, bill)
+    bill = bill._replace(asked=known.bill.asked, trained=known.bill.trained)  # the cohort's bill has model and training
     return known._replace(now=known.now._replace(info=info), bill=bill)
 
 

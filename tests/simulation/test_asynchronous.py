@@ -179,7 +179,7 @@ def test_every_strategy_runs_or_says_why_not(algo, optimizer):
             result_of(**settings)
         return
     result = result_of(**settings)
-    assert np.isfinite(result.test_loss).all()
+    assert np.isfinite(result.test_loss).all() and (result.cohorts[:, -1] >= 0).any()
     for seed in range(2):
         assert_idle(result, seed)
 
@@ -276,6 +276,31 @@ def test_answers_of_a_cohort_arrive_with_its_report():
     assert ages[:2] == [[10, 10], [1, 10]]
     arrived = [age[1] for age in ages].index(5)  # measured in the first round
     assert arrived == 4 and ages[arrived - 1][1] == 10
+
+
+def test_a_training_loss_is_billed_with_the_training_that_it_comes_from():
+    asked, plain = (
+        by_hand(in_order(*LATE, requests=requests), concurrency=2, rounds=6)
+        for requests in ([Request("training_loss", SELECTED, always())], [])
+    )
+    assert asked.ledger.floats_up[0].tolist() == plain.ledger.models_up[0].tolist() == [0, 1, 1, 1, 1, 1]
+    for column in ("models_down", "models_up", "examples_trained", "examples_evaluated"):
+        assert np.array_equal(getattr(asked.ledger, column), getattr(plain.ledger, column)), column
+
+
+def test_update_knows_a_reporting_client_as_available():
+    """Also if it was in flight when the round began: else OSMD and E3CS divide by a probability of zero."""
+    table = jnp.array(LATE, jnp.int32)
+
+    def select(key, wrong, now):
+        chosen = Selection.of(table[jnp.minimum(now.round, 1)], now.available)
+        return chosen._replace(weights=jnp.where(wrong, jnp.nan, jnp.ones((1,))))  # NaN ends the run
+
+    def update(wrong, now, selection, outcome):
+        return wrong | (outcome.reported & ~now.available[selection.ids]).any()
+
+    watches = Strategy("watches", select, init=lambda key, now: jnp.bool_(False), update=update)
+    assert np.isfinite(by_hand(watches, concurrency=2, rounds=9).test_loss).all()
 
 
 def test_the_table_of_reports_counts_as_memory():

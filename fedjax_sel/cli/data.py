@@ -180,11 +180,12 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"
         )
+    tested = sum(map(len, tests[0].positions)) if tests is not None and tests[0].in_training_set else 0
     rows |= {
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
         **({} if tests is None else {"clients' tests": _about_tests(tests[0], parts.num_clients)}),
-        "left over": f"{len(parts.remainder):,} examples",
+        "left over": f"{len(parts.remainder) - tested:,} examples",
         "digest": parts.digest(),
     }
     changed = config.partition.feature_skew != "none"

@@ -130,9 +130,9 @@ def measures(runs: "Sequence[Run]") -> str:
                 "call fedjax_sel.measures in your own script"
             )
         result, table = fedjax_sel.load(path), {}
-        for measure, values in fedjax_sel.measures(result).items():
+        for measure, values in (fedjax_sel.measures(result) if result.weights else {}).items():  # None: not ended
             table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))
-        own = fedjax_sel.measures(result, on="clients") if result.final_client_tests() else {}
+        own = fedjax_sel.measures(result, on="clients") if result.weights and result.final_client_tests() else {}
         for measure, values in own.items():
             values = values[:, : result.config.num_training_clients]
             missing = np.isnan(values).sum(axis=1).mean()

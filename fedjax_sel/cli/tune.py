@@ -33,7 +33,7 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input o
 terminal closed; 130 interrupted.
 """
 FINAL_SEEDS = range(10)
-OWN = {"out", "seeds", "tuning_share", "resume"}  # not in the final command
+OWN = {"out", "seeds", "seeds_at_once", "mesh", "tuning_share", "resume"}  # not in the final command
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -128,11 +128,12 @@ def _final_command(best: Config, preset_name: str) -> str:
     words, usual = ["fedjax-sel", "train", "--preset", preset_name], preset(preset_name).flat()
     for name, value in best.flat().items():
         flag = name.replace("_", "-")
-        if name in OWN or value == usual[name]:
+        if name in OWN or value == usual[name] or not best.has_effect(name):
             continue
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
-            texts = [f"{key}={one}" for key, one in value] if name in PAIRS else as_typed(value).split()
+            values = value if isinstance(value, list | tuple) else [value]
+            texts = [f"{key}={one}" for key, one in values] if name in PAIRS else [*map(as_typed, values)] or ["none"]
             words += [f"--{flag}", *texts]
     return shlex.join([*words, "--seeds", str(len(FINAL_SEEDS))])

@@ -109,7 +109,8 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
 
 def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
     """Return the pairs of runs under the same conditions."""
-    first, result = next((one for one in runs if one[0].algo == BASELINE), runs[0])
+    variants = (one for one in runs if one[0].algo.startswith(f"{BASELINE}["))
+    first, result = next((one for one in runs if one[0].algo == BASELINE), next(variants, runs[0]))
     others = [row for row, _ in runs if row is not first]
     results = [result, *(one for row, one in runs if row is not first)]
 

@@ -187,6 +187,7 @@ class Collector:
 
 
 POLL_SECONDS = 0.002
+SLOW = 1.0  # seconds of a chunk, against which those between two chunks are nothing
 
 
 def run_experiment(
@@ -417,6 +418,7 @@ def _seconds_are_over(config: Config, earlier: Result | None) -> Callable[[Chunk
         nonlocal spent
         if limit is None:
             return False
+        _wait(chunk)
         for seconds in jax.device_get(chunk.records.measured[tasks.SECONDS]):  # in the order of `seconds_spent`
             spent = spent + seconds.astype(np.float64)
         return bool((spent >= limit).all())
@@ -437,11 +439,16 @@ def _one_ahead(
     A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
     computed, so the opposite order would add its time to the first chunk.
     """
-    waiting, saved, since = None, None, time.monotonic()
+    waiting, saved, since, begun = None, None, time.monotonic(), math.inf
     every = math.inf if config.checkpoint_every is None else config.checkpoint_every
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
+        if (
+            time.monotonic() - begun > SLOW
+        ):  # an interruption then ends the run after this chunk, not after the next one
+            _wait(chunk)
+        begun = time.monotonic()
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
         last = interruption.asked > 0 or interruption.ended or is_last(chunk)
@@ -456,10 +463,14 @@ def _one_ahead(
         yield _fetch(*waiting)
 
 
-def _fetch(chunk: Chunk, state: State | None, seen: Any) -> _Done:
+def _wait(chunk: Chunk) -> None:
     # Polling lets the interpreter handle signals; a wait inside JAX would block them.
     while not chunk.records.cohort.is_ready():  # pyright: ignore[reportAttributeAccessIssue]
         time.sleep(POLL_SECONDS)
+
+
+def _fetch(chunk: Chunk, state: State | None, seen: Any) -> _Done:
+    _wait(chunk)
     if state is not None:
         state = state._replace(carry=jax.device_get(state.carry))
     return _Done(chunk.first, jax.device_get(chunk.records), state, None if seen is None else jax.device_get(seen))

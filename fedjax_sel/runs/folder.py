@@ -175,7 +175,7 @@ def remove_unfinished(path: Path) -> None:
 def start_run(path: Path, problem: Problem) -> None:
     """Write the files of a new run, and remove rows of a process that died before its first save."""
     with run_files.writing(path):
-        for early in (METRICS, COHORTS, run_files.EPSILONS):
+        for early in (METRICS, COHORTS, run_files.EPSILONS, RESULT, run_files.CURVES, run_files.PARAMS):
             (path / early).unlink(missing_ok=True)
         run_files.write_json(path / CONFIG, problem.config.to_json())
         run_files.write_json(path / ENVIRONMENT, environment())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,12 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float], D
         raise UserError(
             f"--rounds: {config.run.rounds} is less than the {stored.run.rounds} rounds of the run in {path}; give at "
             f"least {stored.run.rounds}, or another folder"
+        )
+    limit, before = config.seconds_limit, stored.seconds_limit or math.inf
+    if limit is not None and before > limit:
+        raise UserError(
+            f"--max-seconds: {limit:g} is less than the {'rounds' if before == math.inf else f'{before:g} seconds'} of "
+            f"the run in {path}; give as many, or another folder"
         )
     newest = checkpoint.newest(path)
     if newest is None or not (path / METRICS).exists() or not (path / COHORTS).exists():

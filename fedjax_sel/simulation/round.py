@@ -319,8 +319,8 @@ def record(
     train = every(plan.train_metrics_every, partial(evaluation.train_metrics, plan, federation, params))
     own_tests = {}
     if federation.client_tests is not None:
-        period = plan.eval_clients_every or plan.num_rounds
-        measured = not plan.tests_in_training_set and (period == plan.num_rounds or period % plan.eval_every == 0)
+        period = plan.eval_clients_every
+        measured = not plan.tests_in_training_set and (period == plan.last_every or period % plan.eval_every == 0)
         of_test_set = values if measured else None
         own_tests = every(period, partial(evaluation.client_tests, plan, federation, params, of_test_set))
     # Facts measured before the first round, and the evaluation of w^0, are billed to the first round.
@@ -345,7 +345,7 @@ def record(
 
 
 def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]) -> Any:
-    """Measure in every period-th round and in the last round; else, or always if period is 0, floats are NaN."""
+    """Measure in every period-th round and where the run can end; else, or always if period is 0, floats are NaN."""
     if period == 1:
         return measure()
 
@@ -355,8 +355,8 @@ def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]
     def skip() -> Any:
         return jax.tree.map(missing, jax.eval_shape(measure))
 
-    due = ((round + 1) % max(period, 1) == 0) | (round + 1 == plan.num_rounds)
-    return lax.cond(due, measure, skip) if period else skip()
+    ends = ((round + 1) % plan.last_every == 0) | (round + 1 == plan.num_rounds)
+    return lax.cond(ends | ((round + 1) % period == 0), measure, skip) if period else skip()
 
 
 def find_faults(named: state.UncheckedIds, num_clients: int, weights: jax.Array, held: Any) -> state.Faults:

@@ -60,7 +60,8 @@ class Plan(NamedTuple):
     num_rounds: int  # T
     eval_every: int  # rounds between evaluations; 0: never (benchmarks)
     train_metrics_every: int  # rounds between evaluations on the training data; 0: never
-    eval_clients_every: int  # rounds between evaluations on the clients' own tests; 0: only after the last round
+    eval_clients_every: int  # rounds between evaluations on the clients' own tests
+    last_every: int  # period of the rounds that can be the last one: T, or a chunk if seconds end the run
     tests_in_training_set: bool  # whether those tests are examples of the training set
     evaluation_block: int  # examples evaluated together
     clients_at_once: int  # clients that a device trains together; 0: all of its share

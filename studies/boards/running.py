@@ -14,7 +14,7 @@ from fedjax_sel.runs import folder as run_folder
 from studies import grid as independent
 from studies import selection_cost
 from studies.boards import measures, series
-from studies.boards.grid import Grid
+from studies.boards.grid import BASELINE, Grid
 from studies.boards.series import Series
 from studies.papers import heading, runner
 from studies.papers.entry import Cell, Entry, Part, Scale
@@ -105,7 +105,9 @@ def run(
             depends on are missing; or no run has ever succeeded.
     """
     scale = _own(grid, scale)
-    planned = _planned(grid, out, scale, data_dir, others)
+    if algos is not None and grid.own_seeds:  # tuning runs: the other strategies' follow from the baseline's
+        algos = {*algos, BASELINE}
+    planned = _planned(grid, out, scale, data_dir, others, algos)
     folder = out / grid.name
     run_folder.make(folder)
     with FolderLock() as lock:  # a write replaces all rows, so a concurrent writer would lose rows
@@ -153,7 +155,12 @@ def _run(
 
 
 def _planned(
-    grid: Grid, out: Path, scale: Scale, data_dir: str | None, others: Mapping[str, Grid]
+    grid: Grid,
+    out: Path,
+    scale: Scale,
+    data_dir: str | None,
+    others: Mapping[str, Grid],
+    algos: Collection[str] | None,
 ) -> dict[str, Config]:
     """Return the configurations of a grid, which can depend on another grid's results."""
     rows = grid.rows
@@ -166,6 +173,17 @@ def _planned(
             raise UserError(
                 f"PART: {grid.name} follows from {grid.after}, which {out} has with {there or 'all of its work'}, not "
                 f"{here or 'all of it'}; ask for the same, or give another --out"
+            )
+        settled = {*held.rows, *held.about.get("failed_for_good", ())}
+        needed = (
+            name
+            for name, one in others[grid.after].rows.items()
+            if algos is None or one.selection.algo in {*algos, BASELINE}
+        )
+        if left := [name for name in needed if name not in settled]:
+            raise UserError(
+                f"PART: {grid.name} follows from {grid.after}, of which {len(left)} rows are not run, such as "
+                f"{left[0]}; run that first"
             )
         rows = grid.choose(held)
     planned = {name: scale.apply(config) for name, config in rows.items()}

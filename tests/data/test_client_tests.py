@@ -2,12 +2,15 @@
 
 import dataclasses
 import json
+import re
 
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, metrics
+from fedjax_sel.cli import command_line
+from fedjax_sel.cli import data as data_command
 from fedjax_sel.data import Dataset, partition
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import evaluation
@@ -131,6 +134,15 @@ def test_a_run_knows_its_test_examples(tmp_path):
     fedjax_sel.run(SMALL.replace(rounds=1, seeds=1), out=str(tmp_path / "run"))
     recorded = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
     assert len(recorded["client_tests"]) == 64
+
+
+def test_the_data_command_counts_no_example_twice(capsys, tmp_path):
+    left = []
+    for flags in ([], ["--client-test", "0.2", "--unseen-clients", "0.25"]):
+        flags += ["--num-clients", "12", "--out", str(tmp_path / "clients.png")]
+        assert command_line.guarded(data_command.main, flags) == 0
+        left += re.findall(r"^left over +([\d,]+) examples", capsys.readouterr().out, re.MULTILINE)
+    assert len(left) == 2 and left[0] == left[1]
 
 
 def test_what_cannot_be():

@@ -93,6 +93,13 @@ def test_without_random_the_first_strategy_is_the_baseline():
     assert len({one.measure for one in pairs}) == 2
 
 
+def test_a_variant_of_random_is_the_baseline_before_what_comes_first():
+    """A report lists folders by name, and `compare` lists strategies as they were given."""
+    rows = [(name, made_up(0.3 + NOISE)) for name in ("clustered", "random[variant=md]", "fed_cbs")]
+    _, pairs = paired(rows)
+    assert {one.baseline for one in pairs} == {"random[variant=md]"}
+
+
 def test_rounds_to_a_target_are_restricted_to_all_rounds_and_fewer_are_better():
     here, there = [2, 3, 2, 2, 3, 2, 4, 2, 3, 2], [9, 8, None, 10, 9, None, 12, 7, 8, 9]
     low = np.full(10, 0.1)

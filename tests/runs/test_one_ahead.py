@@ -33,9 +33,11 @@ def _chunk(first: int, log: list[str]) -> Chunk:
     return Chunk(first, records, copy_state, SimpleNamespace)  # pyright: ignore[reportArgumentType]
 
 
-def _read(monkeypatch, asked_after: int | None = None, requested_after: int | None = None) -> list[str]:
+def _read(
+    monkeypatch, asked_after: int | None = None, requested_after: int | None = None, log: list[str] | None = None
+) -> list[str]:
     """Return what happens, in order, to three chunks of two rounds."""
-    log: list[str] = []
+    log = [] if log is None else log
 
     def begun():
         for first in range(0, ROUNDS, LENGTH):
@@ -51,6 +53,16 @@ def _read(monkeypatch, asked_after: int | None = None, requested_after: int | No
         interruption.asked += rounds == asked_after
         interruption.ended |= rounds == requested_after
     return log
+
+
+def test_a_slow_chunk_is_awaited_before_the_next_one_begins(monkeypatch):
+    """Else an interruption waits for two chunks: the one that runs, and the next one, which has begun."""
+    log: list[str] = []
+    monkeypatch.setattr(experiment, "SLOW", -1.0)
+    monkeypatch.setattr(experiment, "_wait", lambda chunk: log.append(f"wait {chunk.first + LENGTH}"))
+    assert _read(monkeypatch, log=log)[:7] == [
+        "begin 2", "begin 4", "wait 2", "read 2", "wait 4", "begin 6", "wait 4",
+    ]  # fmt: skip
 
 
 def test_a_chunk_is_read_before_the_state_after_the_next_one_is_copied(monkeypatch):

@@ -20,6 +20,10 @@ RUNS = {
     "fl_dp3s": {"algo": "fl_dp3s", "chunk": 1, "keep": 5, "data_dir": "elsewhere"},
     "fast": {"learning_rate": 0.1, "target_accuracy": 0.4, "checkpoint_seconds": 9.0},
     "seldom": {"algo": "afl", "eval_every": 2},
+    "typed": {"algo": "pow_d", "optimizer": "fedprox", "optimizer_args": "mu=0.1"},
+    "python": {"algo": "afl", "optimizer": "fedprox", "optimizer_args": {"mu": 0.1}},
+    "short": {"algo": "pow_d", "timing": "tiers", "max_seconds": 5.0},
+    "long": {"algo": "afl", "timing": "tiers", "max_seconds": 9.0},
     "gpfl": {"algo": "gpfl"},  # the server keeps a part of the data without being told to
 }
 
@@ -88,6 +92,13 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert pictures == ["curves.png"]
     assert out.startswith("| | final test accuracy |") and "rounds to 50% test accuracy" in out and "##" not in out
     assert strategies_in(out) == ["random", "fl_dp3s"]
+
+
+def test_runs_share_a_table_only_if_they_end_alike_however_they_were_typed(reported):
+    assert strategies_in(reported("typed", "python")[0]) == ["pow_d", "afl"]
+    assert len(reported("typed", "python")[1]) == 1
+    out, _ = reported("short", "long")
+    assert out.count("##") == 2 and "max_seconds 9" in out
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import fedjax_sel
 from fedjax_sel import Config, DamagedRunError, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.core.files import FolderLock
+from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import checkpoint, experiment, folder, reading
 
 SMALL = Config().replace(
@@ -113,6 +114,8 @@ def test_keep_zero_saves_none_and_must_insists(tmp_path):
     config = SMALL.replace(out=str(tmp_path / "run"), keep=0, rounds=2)
     fedjax_sel.run(config)
     assert not (tmp_path / "run" / "checkpoints").exists()
+    folder.start_run(tmp_path / "run", pose(config.replace(rounds=3)))  # no file describes rounds that are gone
+    assert {path.name for path in (tmp_path / "run").iterdir()} == {"config.json", "environment.json"}
     with pytest.raises(UserError, match=r"--resume must: .* has no checkpoint"):
         fedjax_sel.run(SMALL.replace(out=str(tmp_path / "other"), resume="must"))
 

@@ -151,6 +151,31 @@ def test_the_command(capsys, tmp_path, made_up):
     assert best.training.momentum == 0.5 and f"Best: trial {rows[0][0]}, learning_rate={rows[0][1]}, " in page
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"momentum": 0.0, "momentum_buffer": "persistent"},
+        {"timing": "tiers", "late_reports": "use"},
+        {"full_batch": True, "batch_size": 20},
+        {"seeds_at_once": 2},
+        {"data_dir": "a folder"},
+        {"learning_rate_milestones": (5, 9), "learning_rate_decay": 0.3},
+    ],
+)
+def test_the_final_command_is_accepted(changes):
+    """Also where the best trial leaves flags without an effect, which `train` rejects."""
+    words = shlex.split(tune._final_command(BASE.replace(**changes), "quickstart"))
+    config, flags = command_line.parse(train.make_parser(), words[2:])
+    command_line.reject_ineffective(flags, [config])
+    expected = BASE.replace(**changes | {"seeds_at_once": None}, seeds=10, tuning_share=0, out=None)
+    assert config.meant() == expected.meant()
+
+
+def test_the_final_command_clears_what_a_preset_has():
+    best = fedjax_sel.preset("fedcor/fmnist-1spc").replace(learning_rate_milestones=())
+    assert "--learning-rate-milestones none" in tune._final_command(best, "fedcor/fmnist-1spc")
+
+
 def test_all_trials_failed(capsys, tmp_path, made_up):
     code, out, _ = command(capsys, "--space", "learning-rate=0.6:1", "--learning-rate", "0.7", "--trials", "2",
                            "--out", tmp_path)  # fmt: skip

@@ -194,6 +194,20 @@ def test_a_run_ends_after_its_simulated_seconds(tmp_path):
         assert result.finished and result.num_rounds == 2 * (round // 2 + 1) < 20
         assert np.array_equal(result.seconds, whole.seconds[:, : result.num_rounds])
     assert fedjax_sel.load(tmp_path / "run").finished
+    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is less than the .* seconds of the run in"):
+        fedjax_sel.run(short)
+    fedjax_sel.run(config.replace(out=tmp_path / "whole"))
+    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is less than the rounds of the run in"):
+        fedjax_sel.run(short.replace(out=tmp_path / "whole"))
+
+
+def test_a_run_that_seconds_end_is_evaluated_at_its_end():
+    """No round is known to be the last one, so each chunk's last round is evaluated, on the clients' own tests, too."""
+    settings = TIERS | {"chunk": 2, "deadline": None, "eval_every": 5, "client_test": 0.2, "batch_size": 5}
+    result = fedjax_sel.run(fedjax_sel.Config().replace(**settings, max_seconds=1e-3))
+    assert result.num_rounds == 2 and result.finished
+    for measure in ("test_accuracy", "client_test_accuracy"):
+        assert np.isnan(result.measured[measure][:, 0]).all() and np.isfinite(result.measured[measure][:, 1]).all()
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ def _short(value: float) -> float | None:
 
 
 # Fields that runs of one setting may differ in. `eval_every` is not among them: the rounds to a target depend on it.
-NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"rounds", "target_accuracy"}) | {
+NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"max_seconds", "rounds", "target_accuracy"}) | {
     "algo", "algo_args", "chunk", "cohort_batch", "train_metrics_every",
 }  # fmt: skip
 DATA_AND_PARTITION = "data or partition"
@@ -79,10 +79,9 @@ def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
         if folder.has_no_round(path):
             raise UserError(f"{path}: the run has no complete round yet; wait for one, or leave it out")
         result = reading.load(path)
-        flat = result.config.effective().flat()
         # The configuration does not determine the data: the server's share may depend on the strategy, and one data
         # set name may have several sources.
-        conditions = {name: value for name, value in flat.items() if name not in NOT_OF_THE_SETTING}
+        conditions = {name: value for name, value in result.config.meant().items() if name not in NOT_OF_THE_SETTING}
         digests = json.dumps(folder.made_from(path), sort_keys=True)
         conditions |= {"pixels": result.data_source, DATA_AND_PARTITION: digests}
         same = next((results for earlier, results in found if earlier == conditions), None)

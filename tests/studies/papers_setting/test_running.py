@@ -143,3 +143,30 @@ def test_a_row_says_where_it_was_run(tmp_path, fails, monkeypatch):
     assert {name: row[name] for name in ("devices", "jax", "fedjax_sel", "commit")} == {
         "devices": "gpu:0", "jax": "9.9", "fedjax_sel": "1.2", "commit": "abcdef0",
     }  # fmt: skip
+
+
+def test_rows_that_follow_from_tuning_wait_for_all_of_it(tmp_path, fails):
+    """Else the best of the first trials would be taken for the best, and `--algos` would leave out the baseline's."""
+    trials = {
+        f"random rate={rate}": SMALL.replace(rounds=4, seeds=2, algo="random", num_clients=100, learning_rate=rate)
+        for rate in (0.1, 0.2)
+    }
+    tuning = Grid("rates", "fmnist", "Rates", trials, own_seeds=True)
+    row = SMALL.replace(rounds=4, seeds=2, algo="afl", num_clients=100)
+    table = Grid("table", "fmnist", "Table", {"afl": row}, after="rates", choose=lambda held: {"afl": row})
+
+    def start(grid):
+        where = (tmp_path / "out", tmp_path / "runs", Scale(), "command", lambda line: None)
+        return running.run(grid, *where, {"rates": tuning, "table": table}, ["afl"])
+
+    fails["random"] = MemoryError("not now")
+    with pytest.raises(UserError, match="no run succeeded"):
+        start(tuning)
+    del fails["random"]
+    assert running.run(
+        tuning._replace(rows=dict([*trials.items()][:1])), tmp_path / "out", tmp_path / "runs", Scale(), "command",
+        lambda line: None, {},
+    ).rows == 1  # fmt: skip
+    with pytest.raises(UserError, match=r"follows from rates, of which 1 rows are not run, such as random rate=0\.2"):
+        start(table)
+    assert start(tuning).rows == 2 and start(table).rows == 1

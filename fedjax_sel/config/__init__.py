@@ -410,7 +410,7 @@ class TimingConfig:
     )
     max_seconds: Positive | None = _setting(
         None,
-        "simulated seconds after which a run ends, at the end of a --chunk; --rounds is then the upper bound",
+        "simulated seconds after which a run ends, at the end of a --chunk, after an evaluation; at most --rounds",
         _TIMED,
     )
 

@@ -216,13 +216,13 @@ def per_client(
     shapes = jax.eval_shape(problem.model.init, jax_settings.key(0))
     assert result.weights is not None, "`problem_of` rejects such results"
     weights = checkpoint.like(shapes, result.weights)
-    found = jax.device_get(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
+    measures, loss = jax.device_get(program(federation, devices.place(plan.mesh, weights, devices.PER_SEED)))
     about: dict[str, np.ndarray] = {}
     if on == "test" and problem.client_tests is not None and host.client_tests is not None:
         about["examples"] = host.client_tests.sizes
         names = [one.natural for one in problem.client_tests if one.natural is not None]
         about |= {"client": np.stack(names)} if names else {}
-    return {**found.measures, "loss": found.loss, **about}
+    return {**measures, "loss": loss, **about}
 
 
 def problem_of(result: Result, experiment_or_config: Experiment | Config | None, function: str) -> Problem:

@@ -51,21 +51,17 @@ def means(plan: Plan, values: tuple[dict[str, jax.Array], jax.Array]) -> Measure
     return Measured(found, losses.mean(axis=1), total if first.higher_is_better else -total)
 
 
-class ClientMeasures(NamedTuple):
-    """Metrics of the global models on each client's data: means over its examples, float32 [S, N]."""
+def client_measures(
+    plan: Plan, federation: Federation, weights: Weights, tests: bool = False, of_test_set: Any = None
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Return the task's measures and the loss on each client's training data, means over its examples, float32 [S, N].
 
-    measures: dict[str, jax.Array]
-    loss: jax.Array
-
-
-def client_measures(plan: Plan, federation: Federation, weights: Weights, tests: bool = False) -> ClientMeasures:
-    """Evaluate the models of all replicates, [S, ...], on each client's training data.
-
-    With `tests`, evaluate them on the clients' test examples, [S, N + U]; NaN for a client without any.
+    With `tests`, they are those on the clients' test examples, [S, N + U]; NaN for a client without any. `of_test_set`,
+    the values of the whole test set from `per_example`, saves the evaluation of clients' tests that are a part of it.
     """
-    measures, losses = _sums_of_clients(plan, federation, weights, tests)
+    measures, losses = _sums_of_clients(plan, federation, weights, tests, of_test_set)
     sizes = federation.train_sizes if federation.client_tests is None or not tests else federation.client_tests.sizes
-    return ClientMeasures({name: values / sizes for name, values in measures.items()}, losses / sizes)
+    return {name: values / sizes for name, values in measures.items()}, losses / sizes
 
 
 def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> TrainMetrics:
@@ -108,13 +104,10 @@ def _sums_of_clients(
 def client_tests(plan: Plan, federation: Federation, weights: Weights, of_test_set: Any = None) -> dict[str, jax.Array]:
     """Evaluate the models of all replicates on the clients' test examples; columns of `tasks.client_columns`, [S].
 
-    The mean is over clients with a defined measure. A client without test examples is undefined. `of_test_set`, the
-    values of the whole test set from `per_example`, saves the evaluation of clients' tests that are a part of it.
+    The mean is over clients with a defined measure. A client without test examples is undefined.
     """
     measure, num_clients = plan.trainer.task.measure.name, federation.starts.shape[1]
-    assert federation.client_tests is not None
-    sums, _ = _sums_of_clients(plan, federation, weights, True, of_test_set)
-    of_clients = sums[measure] / federation.client_tests.sizes
+    of_clients = client_measures(plan, federation, weights, True, of_test_set)[0][measure]
     found = {}
     for kind, own in (("client", of_clients[:, :num_clients]), ("unseen", of_clients[:, num_clients:])):
         if own.shape[1]:

@@ -114,7 +114,7 @@ def build(
 
 def _tests(client_tests: Sequence[ClientTests]) -> ClientTestTable:
     sizes = np.array([[len(own) for own in tests.positions] for tests in client_tests], np.int32)
-    num_clients, width = sizes.shape[1], int(sizes.sum(axis=1).max())
+    num_clients, width = sizes.shape[1], max(1, int(sizes.sum(axis=1).max()))
 
     def padded(values: np.ndarray, padding: int) -> np.ndarray:
         return np.pad(values, (0, width - len(values)), constant_values=padding).astype(np.int32)

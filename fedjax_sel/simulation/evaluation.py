@@ -92,11 +92,13 @@ def _sums_of_clients(
         order, owner, num_clients = *federation.client_tests[:2], federation.client_tests.sizes.shape[1]
         if not plan.tests_in_training_set:
             inputs, targets = federation.test_images, federation.test_labels
-    values = of_test_set or per_example(plan, federation, weights, inputs, targets)
-    values = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), values)
+    # Clients' tests in the training set are a few of its examples; the others are not evaluated.
+    few = of_test_set is None and order.shape[1] < jax.tree.leaves(targets)[0].shape[0]
+    values = of_test_set or per_example(plan, federation, weights, inputs, targets, order if few else None)
 
     def of_one(values, order, owner):
-        return jax.ops.segment_sum(values[order], owner, num_segments=num_clients + 1)[:num_clients]
+        values = (values if few else values[order]).astype(jnp.float32)
+        return jax.ops.segment_sum(values, owner, num_segments=num_clients + 1)[:num_clients]
 
     return jax.tree.map(lambda leaf: jax.vmap(of_one)(leaf, order, owner), values)
 
@@ -117,28 +119,37 @@ def client_tests(plan: Plan, federation: Federation, weights: Weights, of_test_s
 
 
 def per_example(
-    plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any
+    plan: Plan, federation: Federation, weights: Weights, inputs: Any, targets: Any, rows: jax.Array | None = None
 ) -> tuple[dict[str, jax.Array], jax.Array]:
-    """Return the task's measures, in their own dtypes, and the float32 losses of the examples: [S, examples] each."""
+    """Return the task's measures, in their own dtypes, and the float32 losses of the examples: [S, examples] each.
+
+    The examples are all of `inputs` and `targets`, or each replicate's `rows` of them, int32 [S, examples].
+    """
     model, task = plan.trainer.model, plan.trainer.task
     num_replicates = jax.tree.leaves(weights)[0].shape[0]
-    num_examples = jax.tree.leaves(targets)[0].shape[0]
+    num_examples = jax.tree.leaves(targets)[0].shape[0] if rows is None else rows.shape[1]
     block = block_size(num_examples, plan.evaluation_block)
     # The last block is full: it overlaps the one before, and `in_order` removes the overlap.
     num_blocks = -(-num_examples // block)
     starts = jnp.minimum(jnp.arange(num_blocks) * block, num_examples - block)
 
     def of_block(shared, job):
-        federation, inputs, targets, weights = shared
+        federation, inputs, targets, weights, rows = shared
         replicate, start = job
-        batch = fed.block(federation, inputs, start, block)
-        answers = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), targets)
+        if rows is None:
+            batch = fed.block(federation, inputs, start, block)
+            answers = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), targets)
+        else:
+            places = lax.dynamic_slice_in_dim(rows[replicate], start, block)
+            batch, answers = fed.normalize(federation, fed.take(inputs, places)), fed.take(targets, places)
         prediction = model.apply(devices.replicate_slice(weights, replicate), batch, None).prediction
         losses = task.losses(prediction, answers)
         return {each.name: each.of(prediction, answers) for each in task.measures}, losses
 
     jobs = devices.pairs(num_replicates, starts)
-    values = devices.spread(plan.mesh, of_block, (federation, inputs, targets, weights), jobs, plan.blocks_at_once)
+    values = devices.spread(
+        plan.mesh, of_block, (federation, inputs, targets, weights, rows), jobs, plan.blocks_at_once
+    )
 
     def in_order(leaf):
         blocks = leaf.reshape(num_replicates, num_blocks, block)

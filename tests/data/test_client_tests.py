@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -116,6 +117,26 @@ def test_one_pass_over_the_test_set_serves_the_clients_too(monkeypatch, eval_eve
     np.testing.assert_allclose(result.client_test_accuracy[:, -1], np.nanmean(found["accuracy"], axis=1), atol=1e-6)
     defined = ~np.isnan(result.client_test_accuracy[0])
     assert defined.tolist() == [(t + 1) % (eval_clients_every or 4) == 0 or t == 3 for t in range(4)]
+
+
+@pytest.mark.parametrize("feature_skew", ["none", "turns"])
+def test_the_clients_tests_alone_are_evaluated(monkeypatch, feature_skew):
+    """Not the whole training set for a fifth of it, nor the copies of other seeds under feature skew."""
+    evaluated, per_example = set(), evaluation.per_example
+
+    def watched(plan, federation, weights, inputs, targets, rows=None):
+        evaluated.add((len(targets), None if rows is None else rows.shape[1]))
+        return per_example(plan, federation, weights, inputs, targets, rows)
+
+    monkeypatch.setattr(evaluation, "per_example", watched)
+    monkeypatch.setattr(evaluation, "train_metrics", lambda plan, federation, params: train)
+    nan = jnp.full((2,), jnp.nan)
+    train = evaluation.TrainMetrics({"accuracy": nan}, *[nan] * 5)
+    config = SMALL.replace(rounds=2, feature_skew=feature_skew)
+    fedjax_sel.run(config)
+    problem = pose(config)
+    tested = sum(map(len, problem.client_tests[0].positions))
+    assert evaluated == {(355, None), (len(problem.dataset.train_labels), tested)} and tested < 600
 
 
 def test_strategies_know_the_training_clients_only():

@@ -50,8 +50,9 @@ they are measured in the last fifth of the rounds. The verdicts at the best roun
 after the first tables. Text is tested in every fifth round, so that its last ten rounds have two tests."""
 NOTES = f"""{COMMON} "Leads in" counts the seeds with a gain. The worst tenth of clients is that on their own tests.
 Equal MB is the smallest traffic of a seed of random selection, equal seconds the smallest total time of any row and
-seed. Targets: the accuracy of random selection, rounded down to a whole percent, and {100 * SHARE_OF_FULL:g} % of that
-of full; ≥ marks a mean in which some seed never arrives and counts all rounds."""
+seed; a row that is not tested before has an empty cell. Targets: the accuracy of random selection, rounded down to a
+whole percent, and {100 * SHARE_OF_FULL:g} % of that of full; ≥ marks a mean in which some seed never arrives and
+counts all rounds."""
 
 
 class Table(NamedTuple):
@@ -82,10 +83,9 @@ def make_table(rows: Mapping[str, Series]) -> Table:
     pairs = {name: base for name in rows if (base := contender(name).baseline.name) in rows and base != name}
     found = {}
     for measure in (name for name in TESTED if pairs and name in values[BASELINE]):
-        family = statistics.compare(
-            np.stack([values[row][measure] - values[base][measure] for row, base in pairs.items()])
-        )
-        found |= {(measure, row): one for row, one in zip(pairs, family)}
+        gains = {row: values[row][measure] - values[base][measure] for row, base in pairs.items()}
+        gains = {row: one for row, one in gains.items() if np.isfinite(one).all()}
+        found |= {(measure, row): one for row, one in zip(gains, statistics.compare(np.stack([*gains.values()])))}
     return Table(values, {name: one / megabytes[BASELINE] for name, one in megabytes.items()}, found)
 
 
@@ -464,7 +464,9 @@ def _as_csv(table: Table) -> str:
     )  # fmt: skip
     for row, values in table.values.items():
         numbers = [
-            f(values[name]) if name in values else None for name in names for f in (np.mean, partial(np.std, ddof=1))
+            f(values[name]) if name in values and np.isfinite(values[name]).all() else None
+            for name in names
+            for f in (np.mean, partial(np.std, ddof=1))
         ]
         pairs = [
             getattr(table.found[name, row], what) if (name, row) in table.found else None

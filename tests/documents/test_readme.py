@@ -66,8 +66,8 @@ def test_its_advice_follows_from_the_results():
         assert max(ends, key=lambda name: ends[name]) == "fed_cbs + fedyogi"
     assert f"it ends at {float(tasks[0]['fed_cbs + fedyogi']['accuracy_mean']):.3f} (gray)." in READ
     lost = tasks[0]["fedcor + fedyogi"]
-    assert f"`fedcor` loses {-float(lost['accuracy_difference']):.3f} (gray)." in READ
-    assert lost["accuracy_verdict"] == "worse"
+    assert "With FedYogi, `fedcor` gains nothing (gray)." in READ
+    assert lost["accuracy_verdict"] == "not significant"
     for row in ("fed_cbs", "fedcor", "random + fedyogi"):  # early stopping takes away a part
         assert all(
             float(task[row]["accuracy_at_best_round_difference"]) < float(task[row]["accuracy_difference"])
@@ -177,7 +177,7 @@ def test_what_choosing_says_follows_from_the_results():
     verdicts = {row: [one["accuracy_verdict"] for one in found] for row, found in more.items()}
     assert verdicts == {
         "clustered": ["better", "better", "not significant"], "fed_cbs": ["better", "not significant"],
-        "fedcor": ["worse"] * 2,
+        "fedcor": ["worse"] * 3,
     }  # fmt: skip
     gains = [float(one["accuracy_at_equal_seconds_difference"]) for one in more["fed_cbs"]]
     assert "At equal seconds, `fed_cbs` gains {:.3f} and {:.3f} over it, `clustered` nothing.".format(*gains) in advice
@@ -192,8 +192,6 @@ def test_what_choosing_says_follows_from_the_results():
     decay = leaderboard("gray-2labels-decay")
     left = [float(decay[row]["accuracy_at_best_round_difference"]) for row in ("fed_cbs", "fedcor", "clustered")]
     assert "leave `fed_cbs` {:.3f}, `fedcor` {:.3f}, `clustered` {:.3f} with two labels.".format(*left) in advice
-    lost = -float(settings["gray-2labels"]["fedcor + fedyogi"]["accuracy_difference"])
-    assert f"(two labels on gray: loses {lost:.3f})" in advice
     of_all = {name: float(one["full"]["accuracy_difference"]) for name, one in settings.items()}
     shares = [float(settings[name]["fed_cbs"]["accuracy_difference"]) / gain for name, gain in of_all.items()]
     words = (

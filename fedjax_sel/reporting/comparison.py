@@ -97,7 +97,7 @@ class Row(NamedTuple):
 
 
 def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
-    """Return each strategy against `random`, or against the first strategy under the same conditions without it.
+    """Return each strategy against `random` under the same conditions, else a variant of it, else the first strategy.
 
     A family of tests is all strategies under the same conditions in one measure; pairs of leaders form another family.
     """

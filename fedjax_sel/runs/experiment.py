@@ -187,7 +187,7 @@ class Collector:
 
 
 POLL_SECONDS = 0.002
-SLOW = 1.0  # seconds of a chunk, against which those between two chunks are nothing
+SLOW = 1.0  # seconds per chunk from which the host may wait for it: the pause between two chunks is much shorter
 
 
 def run_experiment(
@@ -444,10 +444,8 @@ def _one_ahead(
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
-        if (
-            time.monotonic() - begun > SLOW
-        ):  # an interruption then ends the run after this chunk, not after the next one
-            _wait(chunk)
+        if time.monotonic() - begun > SLOW:
+            _wait(chunk)  # an interruption then ends the run after this chunk, not after the next one
         begun = time.monotonic()
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)

@@ -55,9 +55,9 @@ def finished_result(path: Path, config: Config, digests_now: Callable[[float], D
         )
     limit, before = config.seconds_limit, stored.seconds_limit or math.inf
     if limit is not None and before > limit:
+        advice = "leave it out" if before == math.inf else f"give at least {before:g}"
         raise UserError(
-            f"--max-seconds: {limit:g} is less than the {'rounds' if before == math.inf else f'{before:g} seconds'} of "
-            f"the run in {path}; give as many, or another folder"
+            f"--max-seconds: {limit:g} is below the limit of the run in {path}; {advice}, or another folder"
         )
     newest = checkpoint.newest(path)
     if newest is None or not (path / METRICS).exists() or not (path / COHORTS).exists():

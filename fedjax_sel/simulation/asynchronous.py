@@ -128,7 +128,7 @@ def one_step(
     aggregated = cohort._replace(reports=used)
     weights = round.cohort_weights(context, aggregated, known) * plan.asynchrony.weight.factor(staleness)
     info = _enter(known.now.info, ended, received, number - ended.number // num_places)
-    # To `update`, a client that reports was available, also if its dispatch was in an earlier round.
+    # `update` sees each reporting client as available, also if its dispatch was in an earlier round.
     reporting = jax.vmap(partial(distinct, num_clients=num_clients))(ended.ids, ended.in_flight)
     known = known._replace(now=known.now._replace(info=info, available=None if idle is None else idle | reporting))
     known = queries.enter_training_losses(context, known, reports, ended.trained.training_loss)

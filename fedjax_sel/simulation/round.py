@@ -345,7 +345,7 @@ def record(
 
 
 def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]) -> Any:
-    """Measure in every period-th round and where the run can end; else, or always if period is 0, floats are NaN."""
+    """Measure in every period-th round and in each that can be the last; otherwise, and if period is 0, return NaN."""
     if period == 1:
         return measure()
 

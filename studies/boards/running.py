@@ -105,7 +105,7 @@ def run(
             depends on are missing; or no run has ever succeeded.
     """
     scale = _own(grid, scale)
-    if algos is not None and grid.own_seeds:  # tuning runs: the other strategies' follow from the baseline's
+    if algos is not None and grid.own_seeds:  # in tuning, the rows of a strategy follow from the baseline's
         algos = {*algos, BASELINE}
     planned = _planned(grid, out, scale, data_dir, others, algos)
     folder = out / grid.name
@@ -182,8 +182,8 @@ def _planned(
         )
         if left := [name for name in needed if name not in settled]:
             raise UserError(
-                f"PART: {grid.name} follows from {grid.after}, of which {len(left)} rows are not run, such as "
-                f"{left[0]}; run that first"
+                f"PART: {grid.name} follows from {grid.after}, which lacks {len(left)} of its rows, such as {left[0]}; "
+                "run that first"
             )
         rows = grid.choose(held)
     planned = {name: scale.apply(config) for name, config in rows.items()}

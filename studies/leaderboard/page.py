@@ -67,12 +67,16 @@ class Table(NamedTuple):
         one = self.found.get((measure, row))
         if one is None:
             return ""
-        return f"**{one.difference:+.3f}**" if one.verdict in (BETTER, WORSE) else f"{one.difference:+.3f}"
+        return _bold(f"{one.difference:+.3f}", one)
 
     def leads(self, row: str, measure: str = MAIN) -> str:
         """Return the number of seeds in which the row is better than its baseline, as text."""
         one = self.found.get((measure, row))
         return "" if one is None else f"{one.leads} of {one.seeds}"
+
+
+def _bold(text: str, one: Comparison) -> str:
+    return f"**{text}**" if one.verdict in (BETTER, WORSE) else text
 
 
 def make_table(rows: Mapping[str, Series]) -> Table:
@@ -230,8 +234,7 @@ def _duels(table: Table) -> str:
         return "Fewer than two strategies are significantly better than random selection."
     lines = ["| | difference | p (family) | leads in |", "|---|---|---|---|"]
     for (first, second), one in duels.items():
-        shown = f"{one.difference:+.3f} ({one.low:+.3f} to {one.high:+.3f})"
-        shown = f"**{shown}**" if one.verdict in (BETTER, WORSE) else shown
+        shown = _bold(f"{one.difference:+.3f} ({one.low:+.3f} to {one.high:+.3f})", one)
         lines.append(f"| {first} minus {second} | {shown} | {one.p_family:.2g} | {one.leads} of {one.seeds} |")
     return "\n".join(lines)
 
@@ -321,9 +324,8 @@ def _answers(answers: Mapping[str, Table], tables: Mapping[str, Table]) -> str:
 
 def _gain_of_baseline(table: Table, usual: Table, measure: str) -> str:
     """Return the gain of another random selection over that of the main table, a family of one comparison."""
-    family = statistics.compare([table.values[BASELINE][measure] - usual.values[BASELINE][measure]])
-    alone = Table({}, {}, {(measure, BASELINE): family[0]})
-    return f"{alone.gain(BASELINE, measure)}, {alone.leads(BASELINE, measure).replace(' of ', '/')}"
+    (one,) = statistics.compare([table.values[BASELINE][measure] - usual.values[BASELINE][measure]])
+    return f"{_bold(f'{one.difference:+.3f}', one)}, {one.leads}/{one.seeds}"
 
 
 def _both(tables: Mapping[str, Table], of_own: Mapping[str, Table]) -> str:

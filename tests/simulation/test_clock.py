@@ -194,10 +194,10 @@ def test_a_run_ends_after_its_simulated_seconds(tmp_path):
         assert result.finished and result.num_rounds == 2 * (round // 2 + 1) < 20
         assert np.array_equal(result.seconds, whole.seconds[:, : result.num_rounds])
     assert fedjax_sel.load(tmp_path / "run").finished
-    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is less than the .* seconds of the run in"):
+    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is below the limit of .*; give at least"):
         fedjax_sel.run(short)
     fedjax_sel.run(config.replace(out=tmp_path / "whole"))
-    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is less than the rounds of the run in"):
+    with pytest.raises(fedjax_sel.UserError, match=r"^--max-seconds: .* is below the limit of .*; leave it out"):
         fedjax_sel.run(short.replace(out=tmp_path / "whole"))
 
 

@@ -167,6 +167,6 @@ def test_rows_that_follow_from_tuning_wait_for_all_of_it(tmp_path, fails):
         tuning._replace(rows=dict([*trials.items()][:1])), tmp_path / "out", tmp_path / "runs", Scale(), "command",
         lambda line: None, {},
     ).rows == 1  # fmt: skip
-    with pytest.raises(UserError, match=r"follows from rates, of which 1 rows are not run, such as random rate=0\.2"):
+    with pytest.raises(UserError, match=r"follows from rates, which lacks 1 of its rows, such as random rate=0\.2"):
         start(table)
     assert start(tuning).rows == 2 and start(table).rows == 1

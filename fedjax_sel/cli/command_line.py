@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import errno
 import io
+import os
 import re
 import shlex
 import shutil
@@ -245,7 +246,7 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
     reason, such as a full disk, is an error.
     """
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    is_process, arguments = arguments is None, sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack characters
     original = sys.stdout, sys.stderr
@@ -258,6 +259,10 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
         return code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
+        if is_process:  # Python's own shutdown waits for the chunk that a device computes, or crashes
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            os._exit(130)
         return 130
     except Exception as error:
         if "--debug" in arguments:

@@ -130,7 +130,7 @@ _SETTINGS = (
         _GRAY.replace(**_dirichlet(0.3, client_sizes="lognormal:1")),
     ),
     Setting(
-        "text-roles", "Shakespeare by role, GRU", _TEXT, (0.3, 1.0, 3.0), ((0.3, 1.0, 3.0), (0.003, 0.01, 0.03)),
+        "text-roles", "Shakespeare by role, GRU", _TEXT, (0.3, 1.0, 3.0), ((0.3, 1.0, 3.0), (0.003, 0.01, 0.03, 0.1)),
         without=("fed_cbs", "greedyfed", "full"),
     ),
     Setting(

@@ -7,7 +7,7 @@
     fair = csfl("fair", fairness_adjusted.select_clients, reads=["last_loss"])
     labels = csfl("labels", label_coverage.select_clients, reads=["last_loss", "label_histogram"], mix_alpha=0.5)
 
-PYTHONPATH=examples python -m fedjax_sel compare --algos random my_selectors:fair my_selectors:labels
+PYTHONPATH=examples python -m fedjax_sel compare --algos random my_selectors:fair my_selectors:labels --out runs/csfl
 
 A selector is `select_clients(round_idx, K, clients, history, rng, time_budget, device, **kwargs)`. It returns client
 IDs, scores or None, and changes of history["state"] or None. `clients` are the available clients, which have:

@@ -15,6 +15,7 @@ from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.reporting.compared import ComparisonResult
+    from fedjax_sel.reporting.sweeps import Grid
     from fedjax_sel.runs.sweep import Job
 
 
@@ -51,19 +52,18 @@ Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input o
 others are in the table); 129 terminal closed; 130 interrupted.
 """
 NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this command's own --out
-NOT_SWEPT = {"seeds", "resume", "keep"}  # every run of a comparison has the same
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
-    grid = _grid(parser, flags.sweep or [])
+    grid = _grid(flags.sweep or [])
+    settings = {flags.preset: config}
     if grid:
-        changes = {name: [f"--{field}={value}" for field, value in point.items()] for name, point in grid.items()}
-        settings = {name: command_line.parse(parser, [*arguments, *own])[0] for name, own in changes.items()}
-    else:
-        settings = {flags.preset: config}
+        settings = {name: config.replace(**_fields(point)) for name, point in grid.items()}
+    if grid and flags.optimizers is not None:
+        raise UserError("--sweep and --optimizers: give one of them; --sweep optimizer NAME NAME compares optimizers")
     if flags.optimizers is not None and {"optimizer", "optimizer_args"} & vars(flags).keys():
         raise UserError("--optimizer and --optimizers: give one of them")
     for config in settings.values():
@@ -73,18 +73,26 @@ def main(arguments: Sequence[str]) -> int:
 
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, bool(grid), flags.optimizers)
-    command_line.reject_ineffective(flags, (job.config for job in jobs))
+    swept = {} if flags.sweep is None else _fields(next(iter(grid.values())))
+    command_line.reject_ineffective(argparse.Namespace(**vars(flags), **swept), (job.config for job in jobs))
     return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
 
 
-def _grid(parser: Parser, given: Sequence[Sequence[str]]) -> "Mapping[str, Mapping[str, str]]":
+def _fields(point: "Mapping[str, Any]") -> dict[str, Any]:
+    """Return the fields of a configuration that a setting of --sweep changes."""
+    return {name.replace("-", "_"): value for name, value in point.items()}
+
+
+def _grid(given: Sequence[Sequence[str]]) -> "Grid":
     """Return the settings of --sweep: every combination of the fields' values, by name."""
     from fedjax_sel.reporting import sweeps
 
     values: dict[str, Sequence[str]] = {}
     for field, *tried in given:
         name = field.lstrip("-").replace("_", "-")
-        one_of("--sweep", name.replace("-", "_"), set(flat_types()) - NOT_FLAGS - NOT_SWEPT)
+        one_of("--sweep", name.replace("-", "_"), set(flat_types()) - sweeps.NOT_SWEPT)
+        if name in values:
+            raise UserError(f"--sweep {field}: given twice; give all of its values at once")
         if len(tried) < 2 or len({*tried}) < len(tried):
             raise UserError(f"--sweep {field}: {' '.join(tried) or 'no value'}; give two or more different values")
         values[name] = tried
@@ -124,9 +132,7 @@ def _dry_run(jobs: "Sequence[Job]") -> int:
     return 0
 
 
-def _compare(
-    jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str], grid: "Mapping[str, Mapping[str, str]]"
-) -> int:
+def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str], grid: "Grid") -> int:
     """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
     from fedjax_sel import logs
     from fedjax_sel.reporting import compared, plots, sweeps

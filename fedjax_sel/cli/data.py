@@ -175,7 +175,7 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         population = np.bincount(dataset.train_labels, minlength=dataset.num_classes)
         rows |= _about_labels(counts, population)
     if config.selection.available != "1":
-        table = availability_table(experiment, config.run.seeds[0])
+        table = availability_table(experiment.replace(full_batch=True), config.run.seeds[0])
         available = table.sum(axis=1)
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"

@@ -600,6 +600,11 @@ class Config:
         return math.ceil(round(self.selection.num_selected * factor, 6))
 
     @property
+    def size(self) -> tuple[int, int, int]:
+        """N, the clients of a cohort, and T, as strategies see them."""
+        return self.num_training_clients, self.cohort_size, self.run.rounds
+
+    @property
     def row_seconds(self) -> float:
         """Simulated seconds of a row of availability; 0: a row per round."""
         return (self.has_effect("availability_seconds") and self.timing.availability_seconds) or 0.0

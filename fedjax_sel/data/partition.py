@@ -227,13 +227,13 @@ def split_tests(
         own_tests = [np.flatnonzero(dataset.test_clients == client) for client in natural]
     elif share == 0 and not num_unseen:
         return partition, None
-    rng, training, held_out = generator(seed, _TEST), [], []
-    for client in seen:
-        own = partition.indices[client]
-        tested = rng.permutation(own)[: holdout_size(len(own), share)]
-        training.append(own[~np.isin(own, tested)])
-        held_out.append(tested)
-    positions = [*held_out, *(partition.indices[client] for client in unseen)] if own_tests is None else own_tests
+    rng = generator(seed, _TEST)
+    parts = [partition.indices[client] for client in seen]
+    held_out = [rng.permutation(own)[: holdout_size(len(own), share)] for own in parts]
+    held_out += [partition.indices[client] for client in unseen]
+    tested = np.concatenate(held_out)  # clients may share examples
+    training = [own[~np.isin(own, tested)] for own in parts]
+    positions = held_out if own_tests is None else own_tests
     remainder = np.setdiff1d(np.arange(partition.num_examples), np.concatenate(training))
     kept = Partition(training, remainder, partition.scheme, partition.num_examples)
     return kept, ClientTests(positions, own_tests is None, natural)

@@ -202,11 +202,14 @@ def server_validation(config: Config, strategy: Strategy) -> float:
 
 
 @functools.cache
-def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...]) -> str:
-    """Return the class of what the server sees of single clients; empty for a plug-in, which no report loads."""
+def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...], size: tuple[int, int, int]) -> str:
+    """Return the class of what the server sees of single clients in a run of N clients, K per round and T rounds.
+
+    It is empty for a plug-in, which no report loads.
+    """
     if algo not in strategies.TABLE:
         return ""
-    return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo, **dict(parameters))))]
+    return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo, **dict(parameters)), size))]
 
 
 def _law(experiment: Experiment) -> Law | None:
@@ -297,14 +300,13 @@ def check(experiment: Experiment) -> Checked:
     check_optimizer(optimizers.federated)
     checks.requests(strategy, config.data.holdout > 0, config.data.server_validation != 0)
     if chosen.privacy is not None:
-        privacy.check(strategy, chosen.privacy_unit)
+        privacy.check(strategy, chosen.privacy_unit, config.size)
     law = _law(experiment)
     if law is None and strategy.needs_clock:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     if config.has_effect("staleness"):
         _check_stale_reports(config, strategy, optimizers.federated)
-    shape = (config.num_training_clients, config.cohort_size, config.run.rounds)
-    everyone = config.everyone_available
+    shape, everyone = config.size, config.everyone_available
     checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
     if config.training.private_training is not None:
         privacy.check_package("--private-training")

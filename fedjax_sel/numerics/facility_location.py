@@ -108,17 +108,21 @@ def cost(distances: jax.Array, ids: jax.Array) -> jax.Array:
     return distances[:, ids].min(axis=1).sum()
 
 
-def shares(distances: jax.Array, ids: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+def shares(
+    distances: jax.Array, ids: jax.Array, mask: jax.Array | None = None, counted: jax.Array | None = None
+) -> jax.Array:
     """Return the fraction of items whose nearest selected item is each of `ids`, [K]; ties count in equal parts.
 
     Args:
         distances: D, [N, N].
         ids: selected items, int [K].
         mask: selected items that count, bool [K]; None: all. The fractions sum to 1, or to 0 if no item counts.
+        counted: items that the fractions are of, bool [N]; None, or if there are none: all.
     """
     to_chosen = distances[:, ids]
     if mask is not None:
         to_chosen = jnp.where(mask, to_chosen, jnp.inf)
     nearest = (to_chosen == to_chosen.min(axis=1, keepdims=True)) & jnp.isfinite(to_chosen)
     parts = nearest / jnp.maximum(nearest.sum(axis=1, keepdims=True), 1)
-    return parts.mean(axis=0).astype(jnp.float32)
+    where = None if counted is None else (counted | ~counted.any())[:, None]
+    return parts.mean(axis=0, where=where).astype(jnp.float32)

@@ -307,7 +307,7 @@ def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
         client_tests={name: spread(one) for name, one in result.final_client_tests().items()},
         largest_epsilon=None if (spent := result.epsilon_spent) is None else spread(spent[0]),
         privacy_unit=result.config.hidden_unit or "example",
-        server_sees=server_sees(result.config.selection.algo, result.config.selection.algo_args),
+        server_sees=server_sees(result.config.selection.algo, result.config.selection.algo_args, result.config.size),
         **dict(zip(SELECTION_FAIRNESS, map(spread, result.selection_fairness().values()))),
         **dict(zip(_OVER_CLIENTS, (spread(one) for one in over_clients if not np.isnan(one).all()))),
     )

@@ -117,15 +117,17 @@ class Band(NamedTuple):
 
 
 def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
-    """Return the mean of a measure [seeds, points] plus and minus one sample standard deviation, within [0, largest].
+    """Return the mean of a measure [seeds, points] plus and minus one sample standard deviation, at most `largest`.
 
-    Missing values are NaN. Both are smoothed by a running mean over `window` points.
+    It is at least 0 unless values are negative. Missing values are NaN. Both are smoothed by a running mean over
+    `window` points.
     """
     mean, deviation = mean_and_deviation(values)
     deviation = np.where(np.isnan(deviation), 0.0, deviation)
     if window > 1:
         mean, deviation = running_mean(mean, window), running_mean(deviation, window)
-    return Band(mean, np.maximum(mean - deviation, 0.0), np.minimum(mean + deviation, largest))
+    least = -np.inf if (values < 0).any() else 0.0
+    return Band(mean, np.maximum(mean - deviation, least), np.minimum(mean + deviation, largest))
 
 
 def mean_and_deviation(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -316,7 +318,7 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     panels = [  # column, horizontal axis, and label
         (test, "round", f"test {words}"),
         *([(train, "round", f"{words} on all clients' training data")] if trained else []),
-        ("test_loss", "round", "test loss (nats)"),
+        ("test_loss", "round", "test loss"),
         ("gemd", "round", "GEMD of the cohort (lower: more diverse)"),
         (test, "megabytes", f"test {words}"),
         *([(test, "seconds", f"test {words}")] if first.has_clock else []),
@@ -327,7 +329,8 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     for axis, (name, over, label) in zip(axes.flat, panels):
         _draw_measure(axis, results, name, over, chosen, raw=True)
         name_axes(axis, X_LABELS[over], label)
-        axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
+        if axis.dataLim.y0 >= 0:
+            axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     handles, names = axes.flat[0].get_legend_handles_labels()

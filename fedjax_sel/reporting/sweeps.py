@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,11 +11,13 @@ from fedjax_sel.core import parsing
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Row
 
-Grid = Mapping[str, Mapping[str, str]]
-"""Name of a setting -> its values by field, as on a command line."""
+NOT_SWEPT = {"algo", "algo_args", "out", "seeds", "resume", "keep"}  # all settings of a comparison have the same
+
+Grid = Mapping[str, Mapping[str, Any]]
+"""Name of a setting -> its values by field."""
 
 
-def make_grid(values: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
+def make_grid(values: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
     """Return every combination of the fields' values, by the name of the setting."""
     found = {}
     for chosen in itertools.product(*values.values()):
@@ -38,13 +41,13 @@ def edges(row: Row, grid: Grid) -> list[str]:
     """Return the fields whose best value is the smallest or the largest tried, in words."""
     found = []
     for field, value in grid[row.setting].items():
-        tried = list(dict.fromkeys(point[field] for point in grid.values()))
+        tried = {str(point[field]) for point in grid.values()}
         try:
-            numbers = sorted(map(float, tried))
+            numbers, number = sorted(map(float, tried)), float(str(value))
         except ValueError:  # names have no order
             continue
-        if len(numbers) > 1 and float(value) in (numbers[0], numbers[-1]):
-            end = "smallest" if float(value) == numbers[0] else "largest"
+        if len(numbers) > 1 and number in (numbers[0], numbers[-1]):
+            end = "smallest" if number == numbers[0] else "largest"
             found.append(f"{field} {value} is the {end} value tried")
     return found
 

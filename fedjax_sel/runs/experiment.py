@@ -215,7 +215,15 @@ def run_experiment(
         if done is None:
             return _run(pose(experiment), Reporter(config, started, progress, further), watching)
         words = f"all {done.num_rounds} rounds are finished; result read from {config.run.out}"
-        Reporter(config, started, progress).say(words)
+        words = [
+            words,
+            *(
+                f"{edited}: some or all rounds are from the earlier code"
+                for edited in resume.edited_plugins(Path(str(config.run.out)), config)
+            ),
+        ]
+        for line in words:
+            Reporter(config, started, progress).say(line)
         done = dataclasses.replace(done, weights=checkpoint.read_weights(Path(str(config.run.out))))
         callbacks.call(watching, "end", done)
         return done

@@ -97,8 +97,10 @@ def load(path: Path) -> Result:
 
 def _read(path: Path, config: Config, newest: Manifest) -> Result:
     """Return the rounds that a manifest covers; UserError if they are damaged."""
+    # Rows may follow a checkpoint: those of more rounds, until their own first checkpoint.
+    whole = newest["rounds"] == config.run.rounds and checkpoint.is_sealed(path, newest)
     try:
-        return rounds_so_far(path, config, newest, newest["rounds"] == config.run.rounds)
+        return rounds_so_far(path, config, newest, whole)
     except checkpoint.UNREADABLE as error:
         raise UserError(
             f"{path}: the run is damaged or has no rounds ({error}); restore the file, or run it again in another "
@@ -231,8 +233,9 @@ def problem_of(result: Result, experiment_or_config: Experiment | Config | None,
         raise UserError(
             f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
         )
-    given = None if experiment_or_config is None else experiment_of(experiment_or_config)
-    return pose(result.config if given is None else _with_data_of(result, given))
+    given = experiment_of(result.config if experiment_or_config is None else experiment_or_config)
+    given = given if experiment_or_config is None else _with_data_of(result, given)
+    return pose(given.replace(mesh=None, seeds_at_once=None))  # the run's devices need not be here
 
 
 def _with_data_of(result: Result, experiment: Experiment) -> Experiment:
@@ -251,7 +254,7 @@ def _with_data_of(result: Result, experiment: Experiment) -> Experiment:
                 "result; give the experiment of this result"
             )
     changes = {"data_seed": ran.run.data_seed, "server_validation": share}
-    return experiment.replace(seeds=result.seeds, seeds_at_once=None, **changes)
+    return experiment.replace(seeds=result.seeds, **changes)
 
 
 def reject_skipped_updates(earlier: Result, config: Config) -> None:

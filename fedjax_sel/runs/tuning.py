@@ -4,6 +4,7 @@ import math
 import re
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedjax_sel import metrics, strategies
@@ -11,9 +12,11 @@ from fedjax_sel.config import PAIRS, Config, ModelConfig, TrainingConfig, flat_t
 from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import NonFiniteUpdateError, UserError
-from fedjax_sel.experiment import experiment_of
+from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.checking import check
-from fedjax_sel.runs.experiment import run_experiment
+from fedjax_sel.experiment.problem import pose
+from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.simulation import layout
 from fedjax_sel.training import optimizers
 
 EDGE = 0.05  # fraction of a range
@@ -161,11 +164,18 @@ def search(base: Config, space: Sequence[Dimension], trials: int, higher_is_bett
             study.tell(asked, *((None, states.FAIL) if trial.error else (trial.value, states.COMPLETE)))
 
 
+def _check(experiment: Experiment) -> None:
+    """Reject values that are valid alone, but not together or not with the data."""
+    check(experiment)
+    if finished(Path(str(experiment.config.run.out)), experiment) is None:
+        layout.lay_out(pose(experiment), 1)
+
+
 def _run(trial: Trial, trials: int) -> Trial:
     """Run a trial, or read its finished run, and return it with its outcome."""
-    run = trial.config.run
+    run, experiment = trial.config.run, experiment_of(trial.config)
     try:
-        check(experiment_of(trial.config))  # values that are valid alone may not be valid together
+        _check(experiment)
     except UserError as error:
         return trial._replace(error=str(error))
     try:

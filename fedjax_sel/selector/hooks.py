@@ -46,7 +46,7 @@ class Hooks:
         counts = (n, k, t, of_model.num_classes, of_model.num_params)
         noise = {}
         if terms.noise is not None:
-            noise = terms.noise.deviations(terms.strategy, of_model, lambda request: terms.examples(request)[None])
+            noise = terms.noise.deviations(of_model, lambda request: terms.examples(request)[None])
         return Env(*counts, sizes, shares, all_sizes, *terms.model, has_clock=terms.has_clock, noise=noise)
 
     def before_start(self) -> tuple[Any, Information]:

@@ -129,7 +129,7 @@ def make_terms(
     for name, value in size._asdict().items():
         _check_integer(name, value, 1)
     size = Size(*map(int, size))  # JSON has no NumPy integers
-    num_clients, num_selected, num_rounds = size
+    num_clients, num_selected, _ = size
     if num_selected > num_clients:
         raise UserError(f"num_selected: {num_selected} exceeds the {num_clients} clients; choose at most {num_clients}")
     _check_integer("seed", seed, 0)
@@ -161,9 +161,9 @@ def make_terms(
             _check_integer(name, value, 1)
     counts = Counts(**{name: 1 if value is None else int(value) for name, value in lengths.items()})
     if privacy is not None:
-        protection.check_real_clients(made)
-        protection.check(made, parsing.one_of("privacy_unit", privacy_unit, ("example", "client")))
-    noise = protection.planned(privacy, privacy_unit, made, num_rounds, counts)
+        protection.check_real_clients(made, size)
+        protection.check(made, parsing.one_of("privacy_unit", privacy_unit, ("example", "client")), size)
+    noise = protection.planned(privacy, privacy_unit, made, size, counts)
     own = (int(seed), model, has_clock, (privacy, privacy_unit), noise)
     return Terms(made, size, counts, all_clients, train_sizes, total_sizes, *own)
 

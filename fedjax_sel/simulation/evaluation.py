@@ -23,7 +23,7 @@ class Measured(NamedTuple):
 
     measures: dict[str, jax.Array]  # means of the task's measures by name, float32
     loss: jax.Array  # mean loss, float32
-    correct: jax.Array  # sum of the task's first measure, see `strategies.base.Evaluation`
+    correct: jax.Array  # sum of the task's first measure, see `strategies.contract.Evaluation`
 
 
 class TrainMetrics(NamedTuple):

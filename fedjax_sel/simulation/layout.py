@@ -89,7 +89,7 @@ def _plan(
     milestones = {round: training.learning_rate_decay for round in training.learning_rate_milestones}
     chosen = problem.optimizers
     selection, counts = config.selection, fact_counts(problem.model, problem.dataset.num_classes)
-    noise = privacy.planned(selection.privacy, selection.privacy_unit, problem.strategy, config.run.rounds, counts)
+    noise = privacy.planned(selection.privacy, selection.privacy_unit, problem.strategy, config.size, counts)
     private_training = privacy.planned_training(training.private_training, config.run.rounds, selection.num_selected)
     bounds = client.Bounds()
     if noise is not None:

@@ -13,7 +13,6 @@ from fedjax_sel.simulation.ledger import Bill, distinct
 from fedjax_sel.simulation.state import Carry, Cohort, Plan, RoundContext, Sums, Trained
 from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.facts import KINDS, Request
-from fedjax_sel.strategies.privacy import perturbed
 from fedjax_sel.strategies.protocol import SelectionState
 from fedjax_sel.training import server
 
@@ -95,8 +94,7 @@ def perturb_reports(
     if context.plan.noise is None:
         return cohort, known, trained
     trained = trained._replace(finite=jnp.ones_like(trained.finite))  # it depends on the data, and would have no noise
-    requests = perturbed(context.plan.strategy)
-    requests = {place: request for place, request in requests.items() if request.kind not in KINDS}
+    requests = {place: request for place, request in context.plan.noise.requests.items() if request.kind not in KINDS}
     if not requests:
         return cohort, known, trained
     reports, bill = cohort.reports, known.bill

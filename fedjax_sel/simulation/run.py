@@ -134,13 +134,14 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
     """Return the function that runs a chunk of `length` rounds on the plan's devices, not yet compiled.
 
     It is (carry, first round, federation, streams) -> (carry, records with leading axes [length, S], on every device).
-    `first` is the number of completed rounds before the first chunk. The last chunk may extend past the run's end,
-    where rounds change nothing.
+    `first` is the number of completed rounds before the first chunk. In the first and the last chunk, rounds past the
+    chunk's end may be idle and change nothing; see `chunks`.
     """
-    some_are_idle = (plan.num_rounds - first) % length != 0
+    some_are_idle = plan.num_rounds % length != 0 or first % length != 0
 
     def chunk(carry, first, federation, streams):
         step = one_round if plan.asynchrony is None else _in_flight(plan).one_step
+        end = _end_of_chunk(plan, length, first)
 
         def body(carry: Carry, round: jax.Array):
             def run(carry: Carry) -> tuple[Carry, Records]:
@@ -149,7 +150,7 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
             if not some_are_idle:
                 return run(carry)
             idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, carry)[1])
-            return lax.cond(round < plan.num_rounds, run, lambda carry: (carry, idle), carry)
+            return lax.cond(round < end, run, lambda carry: (carry, idle), carry)
 
         carry, records = lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
         if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
@@ -263,11 +264,13 @@ class Chunk(NamedTuple):
 def chunks(*programs: Program) -> Iterator[Chunk]:
     """Run all rounds, chunk by chunk; of several groups of seeds, each runs its chunk in turn.
 
-    The records do not include rounds past the run's end.
+    Chunks end at multiples of their length, or at the run's end; so do those after an extension. The records do not
+    include idle rounds.
     """
     carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
-    for first in range(programs[0].first, plan.num_rounds, length):
-        parts = []
+    first = programs[0].first
+    while first < plan.num_rounds:
+        end, parts = _end_of_chunk(plan, length, first), []
         for turn, program in enumerate(programs):
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
             carries[turn], records = program.chunk(carry, np.int32(first), program.federation, program.streams)
@@ -277,10 +280,15 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
         records = parts[0]
         if len(parts) > 1:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
-        left = plan.num_rounds - first
-        records = records if left >= length else jax.tree.map(itemgetter(slice(left)), records)
-        copy_state = partial(_copy_state, min(first + length, plan.num_rounds), carries)
-        yield Chunk(first, records, copy_state, partial(_copy_view, carries))
+        records = records if end - first == length else jax.tree.map(itemgetter(slice(end - first)), records)
+        yield Chunk(first, records, partial(_copy_state, end, carries), partial(_copy_view, carries))
+        first = end
+
+
+def _end_of_chunk(plan: Plan, length: int, first: Any) -> Any:
+    """Return the round after a chunk that starts in round `first`, int or int32."""
+    least = min if isinstance(first, int) else jnp.minimum
+    return least((first // length + 1) * length, plan.num_rounds)
 
 
 def seen_at_first(programs: list[Program], view: View) -> Any:

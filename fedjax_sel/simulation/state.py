@@ -151,7 +151,7 @@ def env_of(plan: Plan, federation: Federation, params: Params) -> Env:
         return env
     counts = ledger.fact_counts(model, num_classes)
     examples_of = partial(ledger.answer_examples, federation=federation, loss_on=plan.loss_on)
-    return dataclasses.replace(env, noise=plan.noise.deviations(plan.strategy, counts, examples_of))
+    return dataclasses.replace(env, noise=plan.noise.deviations(counts, examples_of))
 
 
 def output_layer(model: Model) -> OutputLayer | None:

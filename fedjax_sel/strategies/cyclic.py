@@ -45,7 +45,7 @@ def cyclic(*, num_groups: Count = 5) -> Strategy:
     def init(key, now: Now) -> State:
         n = now.env.num_clients
         check_count("cyclic: num_groups", num_groups, now.env)
-        return State(jax.random.permutation(key, jnp.arange(n, dtype=jnp.int32) * num_groups // n))
+        return State(jax.random.permutation(key, (jnp.arange(n) * num_groups // n).astype(jnp.int32)))
 
     def select(key, state: State, now: Now) -> Selection:
         turns = (state.groups - now.round) % num_groups  # rounds until each client's group is due

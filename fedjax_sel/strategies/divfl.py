@@ -86,8 +86,10 @@ def divfl(
         if mixing > 0:
             ids = _mix(key_mixing, ids, mixing, num_clients, available)
         mask = jnp.ones((k,), bool) if available is None else available[ids]
-        shares = facility_location.shares(distances, ids, mask) if weights == "cluster-size" else None
-        return Selection(ids, shares, mask)
+        if weights == "samples":
+            return Selection(ids, None, mask)
+        known = now.info.gradient.age < NEVER if variant == "ideal" else None
+        return Selection(ids, facility_location.shares(distances, ids, mask, known), mask)
 
     if variant == "ideal":
         return Strategy("divfl", select, (Request("gradient", ALL, always()),))

@@ -170,12 +170,14 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
     def observe(state: State, now: Now) -> State:
         info, round, available = now.info, now.round, now.available
 
-        def is_broken(answered: jax.Array) -> jax.Array:  # whether a queried client gave no finite answer
+        def is_broken(kind: str, answered: jax.Array) -> jax.Array:  # whether a queried client gave no finite answer
+            if kind in now.env.noise:  # private answers are finite, and a client without budget is not queried
+                return jnp.zeros((), bool)
             return (~answered if available is None else available & ~answered).any()
 
         def measured(state: State) -> State:
             loss, answered = info.loss.value, info.loss.age == 0
-            broken, known = is_broken(answered), answered & state.previous_known
+            broken, known = is_broken("loss", answered), answered & state.previous_known
             changes = jnp.where(known, loss - state.previous, 0.0)[None]
             usable = known.any() & ~broken & ~state.previous_broken
             added = partial(collect, numbers=numbers, changes=changes, known=usable, round=round - 1)
@@ -185,7 +187,7 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
         def probed(state: State) -> State:
             answered = info.loss_change.age == 0
             changes = jnp.where(answered, info.loss_change.value.T, 0.0)
-            usable = answered.any() & ~is_broken(answered)
+            usable = answered.any() & ~is_broken("loss_change", answered)
             memory = collect(state.memory, numbers, changes, usable, round - numbers.update_offset)
             return state._replace(memory=memory, log_scale=jnp.zeros_like(state.log_scale))
 

@@ -55,7 +55,8 @@ def fedlecc(*, num_clusters: Count | None = None, clusters_per_round: Count | No
 
     Args:
         num_clusters: largest number of clusters M, from 1 to N. None: the number of labels, at most N.
-        clusters_per_round: number of clusters J that share a cohort, from 1 to M. None: M / 2, rounded up.
+        clusters_per_round: number of clusters J that share a cohort, from 1 to `num_clusters`; at most the number of
+            labels. None: M / 2, rounded up.
     """
 
     def count(now: Now) -> int:
@@ -63,7 +64,7 @@ def fedlecc(*, num_clusters: Count | None = None, clusters_per_round: Count | No
         n = now.env.num_clients
         m = min(now.env.num_classes, n) if num_clusters is None else num_clusters
         check_count("fedlecc: num_clusters", m, now.env)
-        if clusters_per_round is not None and clusters_per_round > m:
+        if num_clusters is not None and clusters_per_round is not None and clusters_per_round > m:
             raise UserError(
                 f"fedlecc: clusters_per_round={clusters_per_round} exceeds the {m} clusters; give at most {m}"
             )
@@ -79,7 +80,8 @@ def fedlecc(*, num_clusters: Count | None = None, clusters_per_round: Count | No
     def select(key, state: State, now: Now) -> Selection:
         k = now.env.num_selected
         there = jnp.ones(state.clusters.shape, bool) if now.available is None else now.available
-        share = math.ceil(k / (clusters_per_round or math.ceil(count(now) / 2)))
+        m = count(now)
+        share = math.ceil(k / min(clusters_per_round or math.ceil(m / 2), m))
         losses = known_or_largest(*now.info.loss)
         ids = sampling.first(ranking(key, state.clusters, losses, share, there), k)
         return Selection.of(ids, now.available)

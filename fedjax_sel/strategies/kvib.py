@@ -71,8 +71,10 @@ def kvib(
         return independent_selection(key, inclusion(state, now), env.importance, num_places, now.available)
 
     def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
-        ids, arrived = selection.ids, outcome.reported & outcome.finite
-        squares = jnp.where(arrived, squared_norms(outcome.updates), 0.0) * now.env.importance[ids] ** 2  # pi_t(i)^2
+        ids = selection.ids
+        squares = squared_norms(outcome.updates) * now.env.importance[ids] ** 2  # pi_t(i)^2
+        arrived = outcome.reported & outcome.finite & jnp.isfinite(squares)  # the square of a finite norm can overflow
+        squares = jnp.where(arrived, squares, 0.0)
         chance = jnp.where(arrived, inclusion(state, now)[ids], 1.0)
         return State(
             bound=jnp.where(state.bound > 0, state.bound, squares.max()),

@@ -25,17 +25,21 @@ NOTHING, NUMBERS, STATISTICS, MODELS = range(4)
 CLASSES = ("nothing", "individual numbers", "individual statistics of data", "individual models or gradients")
 """Display names of the classes of disclosure, from the least to the most."""
 
+Size = tuple[int, int, int]
+SIZE: Size = (200, 10, 1000)
+"""N, K and T of a run for which all default parameters are valid."""
+
 _OF_SYMBOL = {"": NUMBERS, "C": STATISTICS, "Q": STATISTICS, "P": MODELS}
 _OF_OUTCOME = {"updates": "updates of the cohort", "losses_before": "losses", "losses_after": "losses", "seconds": ""}
 
 
-def individual_answers(strategy: Strategy) -> dict[int, Request]:
+def individual_answers(strategy: Strategy, size: Size = SIZE) -> dict[int, Request]:
     """Return the requests whose answers the server sees client by client, by position.
 
     Fields of the outcome that `update` reads follow the strategy's own requests, as requests to the cohort. Losses of
-    subsets of the cohort need the updates, because the server averages models of its choice.
+    subsets of the cohort need the updates, because the server averages models of its choice. `size` is the run's.
     """
-    hook, shapes = checks.traced(strategy, 200, 10, 1000, everyone_available=True, has_clock=True)["update"]
+    hook, shapes = checks.traced(strategy, *size, everyone_available=True, has_clock=True)["update"]
     reads = protocol.fields_read(hook, *shapes)[-1]
     fields = [name for name in _OF_OUTCOME if any(jax.tree.leaves(getattr(reads, name)))]
     if "updates" not in fields and protocol.requested_subset_loss(strategy) is not None:
@@ -44,10 +48,10 @@ def individual_answers(strategy: Strategy) -> dict[int, Request]:
     return {place: one for place, one in enumerate(answers) if one.kind in _OF_OUTCOME or KINDS[one.kind].has_table}
 
 
-def disclosed(strategy: Strategy) -> dict[str, int]:
+def disclosed(strategy: Strategy, size: Size = SIZE) -> dict[str, int]:
     """Return display name -> class, an index into `CLASSES`, of what the server sees of single clients."""
     values = {}
-    for request in individual_answers(strategy).values():
+    for request in individual_answers(strategy, size).values():
         if request.kind in KINDS:
             values[KINDS[request.kind].words] = _OF_SYMBOL[KINDS[request.kind].symbol]
         else:
@@ -85,6 +89,7 @@ class Noise(NamedTuple):
         multiplier: see `numerics.privacy`.
         answers: largest number of a client's answers, M.
         stops: whether a client may reach M answers before the run ends; it then stops answering.
+        requests: requests whose answers get noise, by position; see `individual_answers`.
     """
 
     settings: Privacy
@@ -93,6 +98,7 @@ class Noise(NamedTuple):
     multiplier: float
     answers: int
     stops: bool
+    requests: Mapping[int, Request]
 
     def private(self, key: jax.Array, request: Request, answer: jax.Array, examples: jax.Array) -> jax.Array:
         """Return one client's answer on `examples` examples, within its bound and with noise."""
@@ -104,12 +110,10 @@ class Noise(NamedTuple):
         l1, l2 = sensitivities(self.settings, self.unit, request, examples, length)
         return self.multiplier * (l1 if self.law == "laplace" else l2)
 
-    def deviations(
-        self, strategy: Strategy, counts: Counts, examples_of: Callable[[Request], jax.Array]
-    ) -> dict[str, jax.Array]:
+    def deviations(self, counts: Counts, examples_of: Callable[[Request], jax.Array]) -> dict[str, jax.Array]:
         """Return the noise's standard deviation in each number of a fact, float32, in the shape of `examples_of`."""
         found = {}
-        for request in perturbed(strategy).values():
+        for request in self.requests.values():
             examples = examples_of(request)
             changes = sensitivities(self.settings, self.unit, request, examples, answer_length(request, counts))
             deviation = privacy.standard_deviation(self.law, self.multiplier, *changes)
@@ -168,9 +172,9 @@ def sensitivities(settings: Privacy, unit: Unit, request: Request, examples: Any
     return math.sqrt(length) * 2 * limit * share, 2 * limit * share
 
 
-def perturbed(strategy: Strategy) -> dict[int, Request]:
+def perturbed(strategy: Strategy, size: Size = SIZE) -> dict[int, Request]:
     """Return the requests whose answers need noise, by position; see `individual_answers`."""
-    return {place: one for place, one in individual_answers(strategy).items() if one.kind not in NO_NOISE}
+    return {place: one for place, one in individual_answers(strategy, size).items() if one.kind not in NO_NOISE}
 
 
 def check_package(flag: str) -> None:
@@ -179,10 +183,10 @@ def check_package(flag: str) -> None:
         raise UserError(f"{flag}: the package dp-accounting is missing; run pip install 'fedjax-sel[privacy]'")
 
 
-def check(strategy: Strategy, unit: Unit) -> None:
+def check(strategy: Strategy, unit: Unit, size: Size) -> None:
     """Reject facts whose sensitivity to one example is unknown."""
     check_package("--privacy")
-    for request in perturbed(strategy).values():
+    for request in perturbed(strategy, size).values():
         if unit == "example" and request.kind in UPDATES:
             raise UserError(
                 f"--privacy-unit: 'example' cannot protect the {request.kind} that {strategy.name} reads, because one "
@@ -190,7 +194,7 @@ def check(strategy: Strategy, unit: Unit) -> None:
             )
 
 
-def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, counts: Counts) -> Noise | None:
+def planned(text: str | None, unit: Unit, strategy: Strategy, size: Size, counts: Counts) -> Noise | None:
     """Return the noise that keeps each client within its budget over the whole run; None if no answer needs any.
 
     `text` is the value of --privacy. A client answers at most as often as scheduled; candidates and cohorts are random,
@@ -198,12 +202,13 @@ def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, c
     """
     if text is None:
         return None
-    settings, requests, rounds = parsing.privacy(text), perturbed(strategy).values(), jnp.arange(num_rounds)
-    scheduled = sum(one.when.before_first_round + int(jnp.sum(one.when.due(rounds))) for one in requests)
+    settings, requests, rounds = parsing.privacy(text), perturbed(strategy, size), jnp.arange(size[2])
+    whens = [one.when for one in requests.values()]
+    scheduled = sum(when.before_first_round + int(jnp.sum(when.due(rounds))) for when in whens)
     if not scheduled:
         return None
     answers = scheduled if settings.answers is None else min(settings.answers, scheduled)
-    given = [sensitivities(settings, unit, one, 1, answer_length(one, counts)) for one in requests]
+    given = [sensitivities(settings, unit, one, 1, answer_length(one, counts)) for one in requests.values()]
     budget = (settings.epsilon, settings.delta, answers)
     law: privacy.Law = "gaussian"
     multiplier = privacy.multiplier(law, *budget)
@@ -212,7 +217,7 @@ def planned(text: str | None, unit: Unit, strategy: Strategy, num_rounds: int, c
         deviation = privacy.standard_deviation
         if all(deviation("laplace", laplace, *one) <= deviation("gaussian", multiplier, *one) for one in given):
             law, multiplier = "laplace", laplace
-    return Noise(settings, unit, law, multiplier, answers, answers < scheduled)
+    return Noise(settings, unit, law, multiplier, answers, answers < scheduled, requests)
 
 
 class TrainingNoise(NamedTuple):
@@ -271,9 +276,9 @@ def answer_length(request: Request, counts: Counts) -> int:
     return counts.num_params if request.kind == "updates" else 1
 
 
-def check_real_clients(strategy: Strategy) -> None:
+def check_real_clients(strategy: Strategy, size: Size) -> None:
     """Reject facts that real clients do not perturb."""
-    for request in perturbed(strategy).values():
+    for request in perturbed(strategy, size).values():
         if request.kind not in KINDS or request.kind == "loss_change":
             source = "the reports of training" if request.kind not in KINDS else "models of several clients"
             raise UserError(

@@ -383,8 +383,8 @@ def _without_dropout(found: Mapping[str, series.Setting]) -> str:
     if any(bare <= best for _, bare, _, best in columns):  # as text: equal lengths, and the best row's name follows
         return "\n".join(lines)
     return (
-        "Dropout costs more than selection gains. Without it, random selection alone is more accurate than all "
-        "strategies with it but `full`.\n\n" + "\n".join(lines)
+        "Dropout costs more than selection gains. Under FedAvg, random selection without dropout is more accurate than "
+        "all strategies with dropout but `full`.\n\n" + "\n".join(lines)
     )
 
 

@@ -46,6 +46,12 @@ def test_a_share_of_each_client_tests_and_unseen_clients_test_with_all_examples(
         assert {*part.remainder} == {*range(whole.num_examples)} - {*np.concatenate(part.indices)}
 
 
+def test_examples_that_clients_share_are_tested_or_trained_on():
+    shared = SMALL.replace(partition="skewness", skewness_main="random")
+    for part, tests in zip(*(getattr(pose(shared), name) for name in ("partitions", "client_tests"))):
+        assert not {*np.concatenate(tests.positions)} & {*np.concatenate(part.indices)}
+
+
 def test_without_the_settings_nothing_changes():
     problem = pose(SMALL.replace(client_test=0.0, unseen_clients=0.0))
     assert problem.client_tests is None and problem.partitions[0].num_clients == 12

@@ -203,6 +203,13 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
     assert again.replace(algo="random", algo_args={}).fingerprint() == runs[0].result.config.fingerprint()
 
 
+def test_equal_runs_are_one_item_of_the_command_and_python_values_have_none():
+    runs = [made_up.run("random", 0.6), made_up.run("random", 0.7)]
+    assert "--algos random --out" in html.render([made_up.chapter(runs)])
+    text = html.render([made_up.chapter([made_up.run("random", 0.6, dataset="value:photos")])])
+    assert '<pre class="command">' not in text
+
+
 def test_cohorts_survive_packing():
     run = made_up.run("random", 0.6)
     found = html.cohorts(run)

@@ -56,13 +56,37 @@ def test_names_have_no_edge():
         (["learning-rate", "0.1"], "--sweep learning-rate: 0.1; give two or more different values"),
         (["learning-rate", "0.1", "0.1"], "give two or more different values"),
         (["seeds", "1", "2"], "--sweep: unknown 'seeds'"),
-        (["learning-rate", "0.1", "fast"], "--learning-rate"),
+        (["learning-rate", "0.1", "fast"], "learning-rate"),
+        (["learning-rate", "0.1", "0.2", "--sweep", "learning_rate", "1", "2"], "--sweep learning_rate: given twice"),
+        (["alpha", "0.1", "1"], "--alpha 0.1: has no effect without --partition dirichlet"),
+        (["learning-rate", "0.1", "0.2", "--optimizers", "fedavg", "scaffold"], "--sweep and --optimizers"),
     ],
 )
 def test_what_cannot_be_swept(given, words, tmp_path):
     with pytest.raises(fedjax_sel.UserError, match=words):
         compare.main(["--algos", "random", "--out", str(tmp_path / "out"), *SMALL, "--sweep", *given])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "values,words",
+    [
+        ({"alpha": [0.1, 1]}, "values: alpha has no effect without --partition dirichlet"),
+        ({"algo": ["random", "full"]}, "values: unknown 'algo'"),
+    ],
+)
+def test_what_python_cannot_sweep(values, words, tmp_path):
+    with pytest.raises(fedjax_sel.UserError, match=words):
+        fedjax_sel.sweep("random", "quickstart", values, out=tmp_path / "out")
+
+
+def test_values_of_other_types(tmp_path):
+    setting = fedjax_sel.preset("quickstart").replace(num_clients=12, num_selected=3, rounds=1, optimizer="fedprox")
+    values = {"optimizer_args": [{"mu": 0.1}, {"mu": 1.0}], "full_batch": [False, True]}
+    found = fedjax_sel.sweep("random", setting, values, out=tmp_path)
+    assert {row.setting for row in found.rows} == {*sweeps.make_grid(values)} and len(found.rows) == 4
+    arguments = ["--algos", "random", "--out", str(tmp_path / "2"), "--dry-run", *SMALL]
+    assert compare.main([*arguments, "--sweep", "full-batch", "true", "false"]) == 0
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Runs that go on from a checkpoint, runs that may not, and checkpoints that are damaged."""
 
+import dataclasses
 import json
 import shutil
 import subprocess
@@ -190,6 +191,24 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
     assert_equal(reading.load(out), longer)
     with pytest.raises(UserError, match="7 is less than the 12 rounds of the run in"):
         fedjax_sel.run(SMALL.replace(out=str(out)))
+
+
+def test_rows_of_more_rounds_without_a_checkpoint_leave_the_finished_rounds_readable(whole, tmp_path):
+    class Broken:
+        def chunk(self, *given):
+            raise RuntimeError("broken")
+
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    with pytest.raises(RuntimeError, match="broken"):
+        fedjax_sel.run(SMALL.replace(out=str(out), rounds=12), callbacks=[Broken()])
+    assert len((out / "metrics.csv").read_bytes()) > len((whole[0] / "metrics.csv").read_bytes())
+    assert_equal(reading.load(out), whole[1])
+
+
+def test_a_result_is_evaluated_without_the_devices_of_its_run(whole):
+    elsewhere = dataclasses.replace(whole[1], config=whole[1].config.replace(mesh="seeds=1,clients=8"))
+    for found in (fedjax_sel.per_client(elsewhere), fedjax_sel.per_client(elsewhere, elsewhere.config)):
+        np.testing.assert_array_equal(found["loss"], fedjax_sel.per_client(whole[1])["loss"])
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def made_up(monkeypatch):
                                stopped_by=0)  # fmt: skip
 
     monkeypatch.setattr(tuning, "run_experiment", run)
-    monkeypatch.setattr(tuning, "check", lambda experiment: None)  # takes longer than all else
+    monkeypatch.setattr(tuning, "_check", lambda experiment: None)  # takes longer than all else
     return ran
 
 
@@ -182,6 +182,15 @@ def test_all_trials_failed(capsys, tmp_path, made_up):
     assert (
         code == 3 and "All trials failed." in out and out.count("failed: the update of client 3 is not finite |") == 2
     )
+
+
+def test_a_value_that_does_not_suit_the_data_fails_its_trial_only(tmp_path):
+    """Only the data tell how many examples the largest client has."""
+    base = fedjax_sel.Config().replace(rounds=1, chunk=1, seeds=1, num_clients=50, batch_size=5, out=str(tmp_path))
+    trials = list(tuning.search(base, tuning.parse_space(["batch-size=5,5000"], base), 5, True))
+    errors = {int(trial.values["batch_size"]): trial.error for trial in trials}
+    assert len(trials) == 5 and errors.keys() == {5, 5000}
+    assert errors[5] == "" and errors[5000].startswith("--batch-size: 5000 exceeds")
 
 
 @pytest.mark.slow

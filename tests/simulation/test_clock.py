@@ -201,6 +201,23 @@ def test_a_run_ends_after_its_simulated_seconds(tmp_path):
         fedjax_sel.run(short.replace(out=tmp_path / "whole"))
 
 
+@pytest.mark.slow
+def test_chunks_end_at_multiples_after_an_extension_too(tmp_path):
+    """Else seconds would end an extended run in another round, without the evaluation of a chunk's last round."""
+    settings = TIERS | {"chunk": 4, "deadline": None, "client_test": 0.2, "batch_size": 5, "rounds": 14}
+    config = fedjax_sel.Config().replace(**settings | {"eval_every": 14, "eval_clients_every": 0})
+    limit = float(fedjax_sel.run(config).seconds_spent.max(axis=0)[6])  # within rounds 4 to 7
+    whole = fedjax_sel.run(config.replace(max_seconds=limit))
+    limited = config.replace(max_seconds=limit, out=tmp_path / "run")
+    assert fedjax_sel.run(limited.replace(rounds=2)).num_rounds == 2
+    extended = fedjax_sel.run(limited)
+    assert extended.num_rounds == whole.num_rounds == 8
+    np.testing.assert_array_equal(extended.cohorts, whole.cohorts)
+    for measure in ("test_accuracy", "client_test_accuracy"):
+        last, expected = (result.measured[measure][:, -1] for result in (extended, whole))
+        np.testing.assert_allclose(last, expected, atol=0.01)
+
+
 def test_a_run_that_seconds_end_is_evaluated_at_its_end():
     """No round is known to be the last one, so each chunk's last round is evaluated, on the clients' own tests, too."""
     settings = TIERS | {"chunk": 2, "deadline": None, "eval_every": 5, "client_test": 0.2, "batch_size": 5}

@@ -104,7 +104,7 @@ def test_no_example_changes_an_answer_by_more_than_its_sensitivity(neighbors, ki
 
 
 def noiseless(kind, unit="client", **bounds):
-    noise = privacy.Noise(parsing.Privacy(1.0, **bounds), unit, "gaussian", 0.0, 1, False)
+    noise = privacy.Noise(parsing.Privacy(1.0, **bounds), unit, "gaussian", 0.0, 1, False, {})
     return lambda value, examples=6: np.asarray(
         noise.private(jax.random.key(0), Request(kind, ALL, always()), jnp.float32(value), examples)
     )
@@ -150,7 +150,9 @@ def test_the_law_with_less_noise_is_chosen():
     counts = Counts(39, 4, 50)
 
     def law(kind, when, delta=1e-5):
-        noise = privacy.planned(f"epsilon=1,delta={delta}", "example", made(Request(kind, ALL, when)), 100, counts)
+        noise = privacy.planned(
+            f"epsilon=1,delta={delta}", "example", made(Request(kind, ALL, when)), (200, 10, 100), counts
+        )
         assert noise is not None
         return noise.law
 
@@ -315,6 +317,6 @@ def test_more_rounds_are_another_run():
 
 
 def test_the_strategy_does_not_see_which_updates_are_finite():
-    plan = SimpleNamespace(noise=True, strategy=strategies.make("pow_d"))
+    plan = SimpleNamespace(noise=SimpleNamespace(requests={}))
     trained = SimpleNamespace(_replace=dict, finite=jnp.array([[True, False]]))
     assert noise.perturb_reports(SimpleNamespace(plan=plan), None, None, trained)[2]["finite"].all()

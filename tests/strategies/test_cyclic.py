@@ -35,6 +35,12 @@ def test_groups_are_random_and_of_equal_size(n, m, sizes):
     np.testing.assert_allclose(groups.mean(axis=0), groups[0].mean(), atol=5 * m / 2 / np.sqrt(400))
 
 
+def test_many_groups_of_many_clients_have_equal_sizes():
+    """N times the number of groups exceeds 32 bits."""
+    groups = np.bincount(started(cyclic(num_groups=25_000), 100_000, 1).groups)
+    assert groups.tolist() == [4] * 25_000
+
+
 def test_groups_take_turns_and_a_cohort_is_uniform_within_its_group():
     strategy = cyclic(num_groups=3)
     state = started(strategy, 12, 2)._replace(groups=jnp.int32([0, 1, 2] * 4))

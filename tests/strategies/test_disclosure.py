@@ -3,6 +3,7 @@
 import pytest
 
 from fedjax_sel import strategies
+from fedjax_sel.experiment.checking import server_sees
 from fedjax_sel.strategies import Request, Selection, Strategy, always, privacy
 from fedjax_sel.strategies.privacy import MODELS, NOTHING, NUMBERS, STATISTICS, disclosed, level
 
@@ -15,6 +16,21 @@ def test_each_strategy(name):
     seen = disclosed(strategies.make(name))
     assert (level(seen) < MODELS) == (name not in EXCLUDE_SECURE_AGGREGATION)
     assert (level(seen) == NOTHING) == (name in SEE_NOTHING)
+
+
+@pytest.mark.parametrize(
+    "algo,parameters,size",
+    [
+        ("fl_dp3s", {"pool": 300}, (1000, 10, 50)),
+        ("fl_dp3s", {"pool": 8}, (100, 5, 50)),
+        ("greedyfed", {"evaluations": 8}, (100, 5, 50)),
+        ("cyclic", {"num_groups": 250}, (1000, 10, 50)),
+        ("fedlecc", {"clusters_per_round": 5}, (100, 10, 50)),
+    ],
+)
+def test_parameters_need_be_valid_only_in_the_run_itself(algo, parameters, size):
+    expected = privacy.CLASSES[level(disclosed(strategies.make(algo)))]
+    assert server_sees(algo, tuple(parameters.items()), size) == expected
 
 
 def made(update=None, requests=()):

@@ -105,6 +105,15 @@ def test_ideal_does_not_count_who_never_answered():
     assert selection.mask.all() and Twin(table[:5]).accepts(selection.ids.tolist())
 
 
+def test_ideal_weighs_by_the_clients_that_answered():
+    table = np.float32([[0.0], [0.1], [0.2], [9.0], [0.0], [0.0], [0.0]])
+    available = jnp.arange(7) < 4
+    strategy = divfl(variant="ideal", weights="cluster-size")
+    selection = strategy.select(jax.random.key(1), (), known(table, 2, jnp.where(available, 0, NEVER), 0, available))
+    shares = dict(zip((selection.ids == 3).tolist(), selection.weights.tolist()))
+    assert shares == pytest.approx({False: 0.75, True: 0.25})
+
+
 @pytest.mark.slow
 def test_masked_places_leave_the_distances_alone():
     strategy = divfl()

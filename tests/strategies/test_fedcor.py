@@ -1,5 +1,7 @@
 """FedCor and FedGP against a NumPy twin of the authors' loop, fed with losses by hand."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -316,6 +318,19 @@ def test_who_was_not_there_counts_as_unchanged():
     assert memory.valid[0, 0]
     np.testing.assert_allclose(memory.values[0, 0], np.where(there, losses[1] - losses[0], 0.0), atol=1e-6)
     assert not after_two_rounds(None).valid[0, 0]  # everyone was asked, and one gave no number
+
+
+def test_a_client_without_budget_does_not_cost_the_sample():
+    """With --privacy, a client answers until its budget is spent; then it counts as unchanged."""
+    strategy = fedcor(warmup=3, interval=4, **SMALL)
+    losses, private = jnp.asarray(tables(0)[0]), dataclasses.replace(ENV, noise={"loss": jnp.ones(N)})
+    state = strategy.init(jax.random.key(0), START)
+    for t, ages in ((0, jnp.zeros(N, jnp.int32)), (1, jnp.arange(N) == 5)):
+        info = Information("fedcor", {"loss": Fact(losses[t], ages.astype(jnp.int32)), "loss_change": EMPTY})
+        state = strategy.observe(state, now_of(private, info, t))
+    assert state.memory.valid[0, 0]
+    expected = np.where(np.arange(N) == 5, 0.0, losses[1] - losses[0])
+    np.testing.assert_allclose(state.memory.values[0, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("preset", ["paper", "proxy"])

@@ -142,6 +142,17 @@ def test_bad_parameters_are_one_line(parameters, message):
     assert "\n" not in str(error.value)
 
 
+def test_more_clusters_per_round_than_labels_are_all_clusters():
+    """The number of labels is unknown when parameters are checked."""
+    histograms, losses = 10 * np.tile(np.eye(CLASSES), (3, 1)), np.arange(12.0)
+    cohorts = []
+    for per_round in (CLASSES, 9):
+        strategy = fedlecc(clusters_per_round=per_round)
+        now = known(histograms, losses, 4)
+        cohorts.append(strategy.select(jax.random.key(1), started(strategy, histograms, 4), now).ids.tolist())
+    assert cohorts[0] == cohorts[1] and len({i % CLASSES for i in cohorts[0]}) == CLASSES
+
+
 def test_negative_noisy_counts_leave_the_clusters():
     histograms = np.tile(100 * np.eye(CLASSES), (3, 1))
     now = known(histograms + np.random.default_rng(0).laplace(0, 2, histograms.shape), np.zeros(12), 4)

@@ -16,7 +16,7 @@ import jinja2
 import numpy as np
 
 from fedjax_sel import metrics
-from fedjax_sel.config import NOT_OF_THE_TRAJECTORY
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, is_value
 from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import comparison, plots
@@ -229,7 +229,8 @@ def _reproduction(chapter: Chapter) -> dict[str, Any]:
     config = chapter.runs[0].result.config.to_json()
     config["selection"].pop("algo")
     config["selection"].pop("algo_args")
-    config["run"].pop("out")
+    for field in ("out", "seeds_at_once", "mesh"):  # of the folder, the number of seeds and the machine
+        config["run"].pop(field)
     text = json.dumps(config, indent=2)
     return {
         "config": text,
@@ -240,7 +241,12 @@ def _reproduction(chapter: Chapter) -> dict[str, Any]:
 
 
 def _command(chapter: Chapter, more: str = "--out runs/again") -> str:
-    algos = shlex.join(name_of(run.result) for run in chapter.runs)
+    names = list(dict.fromkeys(name_of(run.result) for run in chapter.runs))
+    if any(
+        isinstance(text, str) and is_value(text) for text in (*names, *chapter.runs[0].result.config.flat().values())
+    ):
+        return ""  # Python values have no command
+    algos = shlex.join(names)
     return f"fedjax-sel compare --config config.json --algos {algos} {more}"
 
 

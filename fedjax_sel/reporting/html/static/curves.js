@@ -144,14 +144,13 @@ function timePicture(place, setting, key, blocks) {
   const share = key.includes("accuracy");
   const options = { floor: 0, ceiling: share ? 1 : key === "clients_seen" ? setting.clients : undefined };
   if (key === setting.measure) options.target = setting.target;
-  const unit = key.endsWith("loss") ? " (nats)" : "";
   const about = [
     key === "gemd" ? "Distance between the labels of a cohort and of all clients; lower is more diverse." : "",
     key === setting.measure && setting.target !== null ? "The dashed line is the target." : "",
     key === "clients_seen" ? `Out of ${setting.clients} clients.` : "",
     key === setting.measure && blocks > 1 ? `Each point is the mean of up to ${blocks} rounds.` : "",
   ].join(" ").trim();
-  const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD").replace(/^(gini|jain)/, capital) + unit;
+  const axis = key === "clients_seen" ? "clients" : nameOf(key).toLowerCase().replace("gemd", "GEMD").replace(/^(gini|jain)/, capital);
   picture(place, nameOf(key) + ".", about, overTime(setting, key, axis, options));
 }
 function selectionPictures(place, setting) {

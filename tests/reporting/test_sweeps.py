@@ -80,6 +80,7 @@ def test_what_python_cannot_sweep(values, words, tmp_path):
         fedjax_sel.sweep("random", "quickstart", values, out=tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_values_of_other_types(tmp_path):
     setting = fedjax_sel.preset("quickstart").replace(num_clients=12, num_selected=3, rounds=1, optimizer="fedprox")
     values = {"optimizer_args": [{"mu": 0.1}, {"mu": 1.0}], "full_batch": [False, True]}

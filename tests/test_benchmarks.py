@@ -281,38 +281,13 @@ def test_results_say_how_they_were_made_and_name_no_machine(file):
     assert not re.search(r"/(work|tmp|home|root|Users)/", text)
 
 
-def test_two_versions_are_compared_turn_by_turn(rivals):
-    """The other version's second turn and this one's first fell into a slow time: neighbors are compared."""
-    two_versions = rivals("two_versions")
-    speeds = [(10.0, 9.0), (5.0, 5.0), (10.0, 11.0)]
-    turns = [
-        [{"seed_rounds_per_second": s, "compile_seconds": 1.0, "processor": "P", "jax": "1"} for s in pair]
-        for pair in speeds
-    ]
-    found = two_versions.compared(turns)
-    assert (found["ratio"], found["smallest"], found["largest"]) == (1.0, 0.9, 1.1)
-    assert found["seed_rounds_per_second"] == [[10.0, 9.0], [5.0, 5.0], [10.0, 11.0]]
-
-
-def test_programs_are_the_same_wherever_their_lines_stand(rivals):
-    without_places = rivals("two_versions").without_places
-    here = """#loc1 = loc("a.py":3:0)
-    func.func public @main(%arg0: tensor<2xf32> loc("x"(#loc1))) -> tensor<2xf32> {
-      %0 = stablehlo.add %arg0, %arg0 : tensor<2xf32> loc(#loc1)
-    } loc(#loc)"""
-    moved = here.replace("#loc1", "#loc27").replace("a.py", "b.py")
-    assert without_places(here) == without_places(moved)
-    assert without_places(here) != without_places(here.replace("add", "multiply"))
-
-
 TINY = "--dataset synthetic:train_size=400,test_size=50,num_classes=10,image_size=8"
 FAST = "--presets fedcor/fmnist-2spc --seeds 1"
-RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: a run's folder, HERE: a checkout
+RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: a run's folder
     "benchmarks/absence.py": "ABSENCE --out OUT",
     "benchmarks/absence_answers.py": "--seeds 2 --rounds 2 --out OUT",
     "benchmarks/asynchronous.py": "--chunks 2 --out OUT",
     "benchmarks/beside_papers.py": "",
-    "benchmarks/checkpoint_overhead.py": f"{FAST} --seconds 32 --out OUT",  # of which 30 before a checkpoint
     "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
     "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
     "benchmarks/family_error.py": "--repetitions 2 --out OUT",
@@ -323,9 +298,7 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "--synthetic --dir NOWHERE --out OUT",
     "benchmarks/rounds_per_second.py": f"{FAST} --chunks 1 --out OUT",
     "benchmarks/selection_cost.py": "--algos random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
-    "benchmarks/selector.py": "--strategies random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
     "benchmarks/shuffle.py": "",
-    "benchmarks/two_versions.py": "HERE --turns 1 --chunks 1 --out OUT",
     "benchmarks/wide.py": "--out OUT",
     "tools/generated_parts.py": "",
     "tools/keep_runs.py": "RUN --to KEPT",
@@ -338,7 +311,6 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
 SMALLER = {  # what the command line leaves as it is
     "benchmarks/asynchronous.py": {"CASES": (("fedcor/fmnist-2spc", "random", 10),)},
     "benchmarks/clock_cost.py": {"CASES": (("fedcor/fmnist-2spc", "random"),)},
-    "benchmarks/two_versions.py": {"CASES": (("fedcor/fmnist-2spc", "random", 1),)},
     "benchmarks/wide.py": {"LAYERS": ((2048, 512),), "BATCHES": (4,), "STEPS": 2, "TURNS": 1},
 }
 ELSEWHERE = {  # scripts that other tests run
@@ -400,7 +372,7 @@ def comparisons(tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("script", RUNS)
 def test_a_script_runs_in_small(script, checkout, comparisons, tmp_path):
-    places = {"OUT": tmp_path / "out", "HERE": checkout, "KEPT": tmp_path / "kept", "NOWHERE": tmp_path / "nowhere"}
+    places = {"OUT": tmp_path / "out", "KEPT": tmp_path / "kept", "NOWHERE": tmp_path / "nowhere"}
     places |= {"ABSENCE": comparisons, "RUN": comparisons / "whole"}
     words = [str(places.get(word, word)) for word in RUNS[script].split()]
     command = [script]

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import unflatten_dict
 
 from fedjax_sel.config import Config
 from fedjax_sel.core import files, jax_settings, plugins
@@ -261,15 +262,5 @@ def read_weights(folder: Path) -> Weights | None:
             "repeat the run with --resume never"
         )
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        return _nested(arrays)
-
-
-def _nested(arrays: Mapping[str, Any]) -> Weights:
-    found: dict[str, Any] = {}
-    for name, array in arrays.items():
-        *parts, last = name.split("/")
-        node = found
-        for part in parts:
-            node = node.setdefault(part, {})
-        node[last] = array
-    return Weights(found.get("trained", {}), found.get("carried", ()))
+        found = unflatten_dict(dict(arrays), sep="/")
+        return Weights(found.get("trained", {}), found.get("carried", ()))

@@ -39,6 +39,7 @@ Differs from the paper:
   clients that were not selected, and cuts p_i at 1 without a cap on w.
 * Unavailable clients get no probability: N counts the available clients, and k is at most N. If at most k clients are
   available, all have probability 1 and no weight changes. The paper assumes that all clients can be selected.
+* In asynchronous rounds, p_i is that of the round in which a report arrives: xhat_i is then approximate.
 """
 
 from typing import Literal, NamedTuple

@@ -25,7 +25,8 @@ Differs from the paper:
   The solver of that code also gives the smallest capped client a probability above 1; here it is 1.
 * The places of a cohort are limited (`sampling.independent`).
 * A lost or nonfinite report leaves the sum of its client unchanged.
-* With unavailable clients, N counts the available clients in p and p~.
+* With unavailable clients, N counts the available clients in p and p~. In asynchronous rounds, p~ is that of the round
+  in which a report arrives.
 """
 
 from typing import Literal, NamedTuple

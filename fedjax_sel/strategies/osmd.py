@@ -35,6 +35,7 @@ Differs from the paper:
 * The paper assumes that all clients are available. Here the draws are from the available clients: p and q are scaled to
   sum 1 among them. A lost report counts as a client that was not drawn.
 * Exponents are normalized before exp, so that theta does not underflow; the authors' code then resets theta.
+* In asynchronous rounds, q is that of the round in which a report arrives, and r_i is 1: l_e is then approximate.
 * T is the number of rounds of the run. The variants with a doubling trick and without replacement are left out.
 """
 

@@ -66,7 +66,7 @@ ALGOS = (
 )  # fmt: skip
 UNDER_FEDYOGI = (BASELINE, "fed_cbs", "clustered", "fl_dp3s", "fedcor", "pow_d")
 FEATURES = "runs/cifar10_features.npz"
-"""File that `examples/frozen_features.py` writes."""
+"""File that `examples/frozen_features.py` writes. Its last bits depend on PyTorch's version and number of threads."""
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 FEDYOGI_RATES = ((0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03))

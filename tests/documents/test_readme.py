@@ -82,6 +82,9 @@ def test_its_advice_follows_from_the_results():
     assert f"[{left:.3f}](results/leaderboard/README.md#objections)." in text
     gained = float(decay["random"]["accuracy_mean"]) - float(tasks[0]["random"]["accuracy_mean"])
     assert f"A falling rate gains {gained:.3f} (gray)." in text
+    of_text = leaderboard("text-roles")["random + fedyogi"]
+    assert of_text["accuracy_verdict"] == "worse"
+    assert f"On text, FedYogi loses {-float(of_text['accuracy_difference']):.3f}." in text
     waits = leaderboard("text-roles")["clustered"]
     assert waits["accuracy_at_equal_seconds_verdict"] == "worse"
     lost = -float(waits["accuracy_at_equal_seconds_difference"])

@@ -36,7 +36,10 @@ def joined(rounded: jax.Array, rest: jax.Array) -> jax.Array:
 
 
 def _in_turn_on_cpus(function: Callable[..., Any]) -> Callable[..., Any]:
-    in_turn = jax.custom_batching.sequential_vmap(function)
+    @jax.custom_batching.sequential_vmap
+    def in_turn(*arguments: jax.Array) -> Any:
+        with enable_x64(arguments[0].dtype == jnp.float64):  # traced again by a `vmap` of a scan
+            return function(*arguments)
 
     @wraps(function)
     def chosen(*arguments: jax.Array) -> Any:

@@ -246,7 +246,8 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     Ctrl-C, a closed terminal) changes neither the command's work nor its exit code. Output that fails for another
     reason, such as a full disk, is an error.
     """
-    is_process, arguments = arguments is None, sys.argv[1:] if arguments is None else list(arguments)
+    is_process = arguments is None
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # the terminal's encoding may lack characters
     original = sys.stdout, sys.stderr

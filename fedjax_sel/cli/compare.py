@@ -3,14 +3,13 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli.command_line import Parser, quoted_command
 from fedjax_sel.config import flat_types, validate
-from fedjax_sel.core.parsing import one_of
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -59,9 +58,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
     grid = _grid(flags.sweep or [])
-    settings = {flags.preset: config}
-    if grid:
-        settings = {name: config.replace(**_fields(point)) for name, point in grid.items()}
+    settings = {} if grid else {flags.preset: config}
+    for name, point in grid.items():
+        settings[name] = config.replace(**{field.replace("-", "_"): value for field, value in point.items()})
     if grid and flags.optimizers is not None:
         raise UserError("--sweep and --optimizers: give one of them; --sweep optimizer NAME NAME compares optimizers")
     if flags.optimizers is not None and {"optimizer", "optimizer_args"} & vars(flags).keys():
@@ -69,18 +68,14 @@ def main(arguments: Sequence[str]) -> int:
     for config in settings.values():
         validate(config)
     from fedjax_sel.experiment import experiment_of
+    from fedjax_sel.reporting import sweeps
     from fedjax_sel.runs.sweep import make_jobs
 
     experiments = {name: experiment_of(config) for name, config in settings.items()}
     jobs = make_jobs(experiments, flags.algos, flags.out, bool(grid), flags.optimizers)
-    swept = {} if flags.sweep is None else _fields(next(iter(grid.values())))
-    command_line.reject_ineffective(argparse.Namespace(**vars(flags), **swept), (job.config for job in jobs))
+    command_line.reject_ineffective(flags, (job.config for job in jobs))
+    sweeps.reject_ineffective(grid, (job.config for job in jobs))
     return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
-
-
-def _fields(point: "Mapping[str, Any]") -> dict[str, Any]:
-    """Return the fields of a configuration that a setting of --sweep changes."""
-    return {name.replace("-", "_"): value for name, value in point.items()}
 
 
 def _grid(given: Sequence[Sequence[str]]) -> "Grid":
@@ -90,7 +85,6 @@ def _grid(given: Sequence[Sequence[str]]) -> "Grid":
     values: dict[str, Sequence[str]] = {}
     for field, *tried in given:
         name = field.lstrip("-").replace("_", "-")
-        one_of("--sweep", name.replace("-", "_"), set(flat_types()) - sweeps.NOT_SWEPT)
         if name in values:
             raise UserError(f"--sweep {field}: given twice; give all of its values at once")
         if len(tried) < 2 or len({*tried}) < len(tried):

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from fedjax_sel import callbacks, logs
-from fedjax_sel.config import Config, only_with
+from fedjax_sel.config import Config
 from fedjax_sel.core import files
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.core.parsing import shown
@@ -162,9 +162,7 @@ def compare(
     watching = callbacks.check(watching)
     experiments = {name: experiment_of(one) for name, one in named.items()}
     jobs = make_jobs(experiments, chosen, folder, len(named) > 1, servers)
-    for field in next(iter(grid.values()), ()):
-        if (needed := only_with(field)) is not None and not any(needed.holds(job.config) for job in jobs):
-            raise UserError(f"values: {field} has no effect without {needed.words}; add that, or leave {field} out")
+    sweeps.reject_ineffective(grid, (job.config for job in jobs))
     names = list(dict.fromkeys(job.algo for job in jobs))
     command = f"fedjax_sel.run_comparison({names!r}, ..., out={str(out)!r})"
 

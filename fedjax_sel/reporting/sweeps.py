@@ -1,13 +1,15 @@
 """Sweeps: strategies over a grid of settings, each strategy's best values, and a heat map."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from fedjax_sel.config import Config, flat_types, only_with
 from fedjax_sel.core import parsing
+from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Row
 
@@ -18,12 +20,27 @@ Grid = Mapping[str, Mapping[str, Any]]
 
 
 def make_grid(values: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
-    """Return every combination of the fields' values, by the name of the setting."""
+    """Return every combination of the fields' values, by the name of the setting.
+
+    Raises:
+        UserError: a field is unknown, or all settings have the same.
+    """
+    for field in values:
+        parsing.one_of("sweep", field.replace("-", "_"), set(flat_types()) - NOT_SWEPT)
     found = {}
     for chosen in itertools.product(*values.values()):
         point = dict(zip(values, chosen))
         found[",".join(f"{field}={value}" for field, value in point.items())] = point
     return found
+
+
+def reject_ineffective(grid: Grid, configs: Iterable[Config]) -> None:
+    """Reject fields that have no effect in any of the configurations."""
+    configs = list(configs)
+    for field in next(iter(grid.values()), ()):
+        needed = only_with(field.replace("-", "_"))
+        if needed is not None and not any(map(needed.holds, configs)):
+            raise UserError(f"sweep: {field} has no effect without {needed.words}; add that, or leave {field} out")
 
 
 def best(rows: Sequence[Row], grid: Grid) -> dict[str, Row]:

@@ -214,17 +214,11 @@ def run_experiment(
         done = None if config.run.out is None else finished(Path(config.run.out), experiment)
         if done is None:
             return _run(pose(experiment), Reporter(config, started, progress, further), watching)
-        words = f"all {done.num_rounds} rounds are finished; result read from {config.run.out}"
-        words = [
-            words,
-            *(
-                f"{edited}: some or all rounds are from the earlier code"
-                for edited in resume.edited_plugins(Path(str(config.run.out)), config)
-            ),
-        ]
-        for line in words:
-            Reporter(config, started, progress).say(line)
-        done = dataclasses.replace(done, weights=checkpoint.read_weights(Path(str(config.run.out))))
+        out, reporter = Path(str(config.run.out)), Reporter(config, started, progress)
+        reporter.say(f"all {done.num_rounds} rounds are finished; result read from {config.run.out}")
+        for edited in resume.edited_plugins(out, config):
+            reporter.say(f"{edited}: some or all rounds are from the earlier code")
+        done = dataclasses.replace(done, weights=checkpoint.read_weights(out))
         callbacks.call(watching, "end", done)
         return done
 

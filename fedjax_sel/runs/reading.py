@@ -233,9 +233,11 @@ def problem_of(result: Result, experiment_or_config: Experiment | Config | None,
         raise UserError(
             f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
         )
-    given = experiment_of(result.config if experiment_or_config is None else experiment_or_config)
-    given = given if experiment_or_config is None else _with_data_of(result, given)
-    return pose(given.replace(mesh=None, seeds_at_once=None))  # the run's devices need not be here
+    if experiment_or_config is None:
+        experiment = experiment_of(result.config)
+    else:
+        experiment = _with_data_of(result, experiment_of(experiment_or_config))
+    return pose(experiment.replace(mesh=None, seeds_at_once=None))  # the run's devices need not be here
 
 
 def _with_data_of(result: Result, experiment: Experiment) -> Experiment:

@@ -15,7 +15,8 @@ from fedjax_sel.errors import NonFiniteUpdateError, UserError
 from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.experiment.problem import pose
-from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.experiment import run_experiment
+from fedjax_sel.runs.run_files import RESULT
 from fedjax_sel.simulation import layout
 from fedjax_sel.training import optimizers
 
@@ -167,7 +168,7 @@ def search(base: Config, space: Sequence[Dimension], trials: int, higher_is_bett
 def _check(experiment: Experiment) -> None:
     """Reject values that are valid alone, but not together or not with the data."""
     check(experiment)
-    if finished(Path(str(experiment.config.run.out)), experiment) is None:
+    if not (Path(str(experiment.config.run.out)) / RESULT).exists():
         layout.lay_out(pose(experiment), 1)
 
 

@@ -141,7 +141,6 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
 
     def chunk(carry, first, federation, streams):
         step = one_round if plan.asynchrony is None else _in_flight(plan).one_step
-        end = _end_of_chunk(plan, length, first)
 
         def body(carry: Carry, round: jax.Array):
             def run(carry: Carry) -> tuple[Carry, Records]:
@@ -149,8 +148,9 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
 
             if not some_are_idle:
                 return run(carry)
+            is_due = (round // length == first // length) & (round < plan.num_rounds)
             idle = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(run, carry)[1])
-            return lax.cond(round < end, run, lambda carry: (carry, idle), carry)
+            return lax.cond(is_due, run, lambda carry: (carry, idle), carry)
 
         carry, records = lax.scan(body, carry, first + jnp.arange(length, dtype=jnp.int32))
         if plan.mesh.shape[devices.SEEDS] > 1:  # all devices get the records of all seeds
@@ -270,7 +270,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
     carries, plan, length = [program.carry for program in programs], programs[0].plan, programs[0].length
     first = programs[0].first
     while first < plan.num_rounds:
-        end, parts = _end_of_chunk(plan, length, first), []
+        end, parts = min((first // length + 1) * length, plan.num_rounds), []
         for turn, program in enumerate(programs):
             carry = devices.place(plan.mesh, carries[turn], devices.PER_SEED)
             carries[turn], records = program.chunk(carry, np.int32(first), program.federation, program.streams)
@@ -283,12 +283,6 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
         records = records if end - first == length else jax.tree.map(itemgetter(slice(end - first)), records)
         yield Chunk(first, records, partial(_copy_state, end, carries), partial(_copy_view, carries))
         first = end
-
-
-def _end_of_chunk(plan: Plan, length: int, first: Any) -> Any:
-    """Return the round after a chunk that starts in round `first`, int or int32."""
-    least = min if isinstance(first, int) else jnp.minimum
-    return least((first // length + 1) * length, plan.num_rounds)
 
 
 def seen_at_first(programs: list[Program], view: View) -> Any:

@@ -33,7 +33,7 @@ _OF_SYMBOL = {"": NUMBERS, "C": STATISTICS, "Q": STATISTICS, "P": MODELS}
 _OF_OUTCOME = {"updates": "updates of the cohort", "losses_before": "losses", "losses_after": "losses", "seconds": ""}
 
 
-def individual_answers(strategy: Strategy, size: Size = SIZE) -> dict[int, Request]:
+def individual_answers(strategy: Strategy, size: Size) -> dict[int, Request]:
     """Return the requests whose answers the server sees client by client, by position.
 
     Fields of the outcome that `update` reads follow the strategy's own requests, as requests to the cohort. Losses of
@@ -172,7 +172,7 @@ def sensitivities(settings: Privacy, unit: Unit, request: Request, examples: Any
     return math.sqrt(length) * 2 * limit * share, 2 * limit * share
 
 
-def perturbed(strategy: Strategy, size: Size = SIZE) -> dict[int, Request]:
+def perturbed(strategy: Strategy, size: Size) -> dict[int, Request]:
     """Return the requests whose answers need noise, by position; see `individual_answers`."""
     return {place: one for place, one in individual_answers(strategy, size).items() if one.kind not in NO_NOISE}
 

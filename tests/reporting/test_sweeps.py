@@ -55,10 +55,10 @@ def test_names_have_no_edge():
         (["learning-rat", "1", "2"], "did you mean 'learning_rate'"),
         (["learning-rate", "0.1"], "--sweep learning-rate: 0.1; give two or more different values"),
         (["learning-rate", "0.1", "0.1"], "give two or more different values"),
-        (["seeds", "1", "2"], "--sweep: unknown 'seeds'"),
+        (["seeds", "1", "2"], "sweep: unknown 'seeds'"),
         (["learning-rate", "0.1", "fast"], "learning-rate"),
         (["learning-rate", "0.1", "0.2", "--sweep", "learning_rate", "1", "2"], "--sweep learning_rate: given twice"),
-        (["alpha", "0.1", "1"], "--alpha 0.1: has no effect without --partition dirichlet"),
+        (["alpha", "0.1", "1"], "sweep: alpha has no effect without --partition dirichlet"),
         (["learning-rate", "0.1", "0.2", "--optimizers", "fedavg", "scaffold"], "--sweep and --optimizers"),
     ],
 )
@@ -71,8 +71,8 @@ def test_what_cannot_be_swept(given, words, tmp_path):
 @pytest.mark.parametrize(
     "values,words",
     [
-        ({"alpha": [0.1, 1]}, "values: alpha has no effect without --partition dirichlet"),
-        ({"algo": ["random", "full"]}, "values: unknown 'algo'"),
+        ({"alpha": [0.1, 1]}, "sweep: alpha has no effect without --partition dirichlet"),
+        ({"algo": ["random", "full"]}, "sweep: unknown 'algo'"),
     ],
 )
 def test_what_python_cannot_sweep(values, words, tmp_path):

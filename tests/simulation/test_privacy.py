@@ -238,7 +238,7 @@ def test_every_strategy(algo):
         optimizer="scaffold",
     )  # fmt: skip
     result = fedjax_sel.run(settings)
-    if privacy.perturbed(strategies.make(algo)):
+    if privacy.perturbed(strategies.make(algo), settings.size):
         largest, mean = result.largest_epsilon, result.mean_epsilon
         assert (np.diff(largest) >= 0).all() and (mean <= largest + 1e-6).all() and largest.max() <= 1.00001
     else:

@@ -126,3 +126,18 @@ def test_a_terminal_without_all_characters_shows_the_others(monkeypatch):
     assert command_line.guarded(lambda arguments: print("5 \u2588") or 0, []) == 0
     shown.flush()
     assert shown.buffer.getvalue().decode("latin-1") == "5 ?\n"
+
+
+def test_ctrl_c_in_a_callback_of_the_garbage_collector_ends_the_process():
+    """Python prints and ignores exceptions of such callbacks; JAX has one, and tracing calls it often."""
+    program = """
+import gc, signal
+from fedjax_sel.cli import command_line
+def main(arguments):
+    gc.callbacks.append(lambda *_: signal.raise_signal(signal.SIGINT))
+    gc.collect()
+    return 0
+command_line.guarded(main)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")

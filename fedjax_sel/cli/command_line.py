@@ -254,16 +254,16 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
     formatwarning = warnings.formatwarning
     warnings.formatwarning = lambda message, *_, **__: f"warning: {message}\n"
     sys.stdout, sys.stderr = map(Unbroken, original)  # pyright: ignore[reportAttributeAccessIssue]
+    if is_process:
+        sys.unraisablehook = _end_on_ctrl_c
     try:
         code = main(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
+        if is_process:
+            _end()
         print("interrupted", file=sys.stderr)
-        if is_process:  # Python's own shutdown waits for the chunk that a device computes, or crashes
-            with contextlib.suppress(OSError):
-                sys.stdout.flush()
-            os._exit(130)
         return 130
     except Exception as error:
         if "--debug" in arguments:
@@ -277,6 +277,21 @@ def guarded(main: Callable[[Sequence[str]], int], arguments: Sequence[str] | Non
                 stream.flush()
         sys.stdout, sys.stderr = original
         warnings.formatwarning = formatwarning
+
+
+def _end() -> None:
+    """End the process at once: Python's own shutdown waits for the chunk that a device computes, or crashes."""
+    print("interrupted", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    os._exit(130)
+
+
+def _end_on_ctrl_c(unraisable: "sys.UnraisableHookArgs") -> None:
+    """End the process after a Ctrl-C in a callback of the garbage collector, whose exceptions Python ignores."""
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        _end()
+    sys.__unraisablehook__(unraisable)
 
 
 def _explained(error: Exception) -> tuple[int, str]:

@@ -438,23 +438,23 @@ def _one_ahead(
     """Fetch each chunk while the device computes the next one, up to the last round or the first chunk that `is_last`.
 
     A state is due for saving by rounds or seconds since the last one, whichever comes first.
-    A chunk is fetched before the next chunk's state is copied. On a CPU the copy waits until that next chunk is
-    computed, so the opposite order would add its time to the first chunk.
+    A chunk is fetched before the next chunk's state is copied: on a CPU, the copy waits until that chunk is computed.
     """
     waiting, saved, since, begun = None, None, time.monotonic(), math.inf
     every = math.inf if config.checkpoint_every is None else config.checkpoint_every
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
-        if time.monotonic() - begun > SLOW:
-            _wait(chunk)  # an interruption then ends the run after this chunk, not after the next one
-        begun = time.monotonic()
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
-        last = interruption.asked > 0 or interruption.ended or is_last(chunk)
         due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
+        due = rounds == config.rounds or (config.out is not None and due)
+        was_slow, begun = time.monotonic() - begun > SLOW, time.monotonic()
+        if due or view is not None or was_slow:
+            _wait(chunk)  # copies would block signals, and an interruption wait for the next chunk, too
+        last = interruption.asked > 0 or interruption.ended or is_last(chunk)
         state = None
-        if last or rounds == config.rounds or (config.out is not None and due):
+        if due or last:
             state, saved, since = chunk.copy_state(), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:

@@ -1,5 +1,6 @@
 """The host reads a chunk while the device computes the next one, and a chunk's time is its own."""
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,35 +35,55 @@ def _chunk(first: int, log: list[str]) -> Chunk:
 
 
 def _read(
-    monkeypatch, asked_after: int | None = None, requested_after: int | None = None, log: list[str] | None = None
+    monkeypatch,
+    asked_after: int | None = None,
+    requested_after: int | None = None,
+    log: Any = None,
+    rounds: int = ROUNDS,
 ) -> list[str]:
-    """Return what happens, in order, to three chunks of two rounds."""
+    """Return what happens, in order, to chunks of two rounds."""
     log = [] if log is None else log
 
     def begun():
-        for first in range(0, ROUNDS, LENGTH):
+        for first in range(0, rounds, LENGTH):
             log.append(f"begin {first + LENGTH}")
             yield _chunk(first, log)
 
     monkeypatch.setattr(experiment.jax, "device_get", lambda tree: tree)
     monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
     interruption: Any = SimpleNamespace(asked=0, ended=False)
-    for done in experiment._one_ahead(begun(), Config().replace(rounds=ROUNDS).run, None, interruption):
-        rounds = done.first + LENGTH
-        log.append(f"read {rounds}" + (" with its state" if done.state is not None else ""))
-        interruption.asked += rounds == asked_after
-        interruption.ended |= rounds == requested_after
+    for done in experiment._one_ahead(begun(), Config().replace(rounds=rounds).run, None, interruption):
+        read = done.first + LENGTH
+        log.append(f"read {read}" + (" with its state" if done.state is not None else ""))
+        interruption.asked += read == asked_after
+        interruption.ended |= read == requested_after
     return log
 
 
-def test_a_slow_chunk_is_awaited_before_the_next_one_begins(monkeypatch):
+def test_slow_chunks_are_awaited_before_the_next_one_begins(monkeypatch):
     """Else an interruption waits for two chunks: the one that runs, and the next one, which has begun."""
     log: list[str] = []
-    monkeypatch.setattr(experiment, "SLOW", -1.0)
-    monkeypatch.setattr(experiment, "_wait", lambda chunk: log.append(f"wait {chunk.first + LENGTH}"))
-    assert _read(monkeypatch, log=log)[:7] == [
-        "begin 2", "begin 4", "wait 2", "read 2", "wait 4", "begin 6", "wait 4",
+    computed = set()
+
+    def wait(chunk):
+        if chunk.first not in computed:
+            time.sleep(0.02)
+            computed.add(chunk.first)
+        log.append(f"wait {chunk.first + LENGTH}")
+
+    monkeypatch.setattr(experiment, "SLOW", 0.01)
+    monkeypatch.setattr(experiment, "_wait", wait)
+    assert _read(monkeypatch, rounds=8, log=log)[:11] == [
+        "begin 2", "begin 4", "wait 2", "read 2", "wait 4", "begin 6", "wait 4", "read 4", "wait 6", "begin 8", "wait 6",
     ]  # fmt: skip
+
+
+def test_a_chunk_is_awaited_before_its_state_is_copied(monkeypatch):
+    """A copy inside JAX would wait for it, and no signal would end the process."""
+    log: list[str] = []
+    monkeypatch.setattr(experiment, "_wait", lambda chunk: log.append(f"wait {chunk.first + LENGTH}"))
+    assert _read(monkeypatch, log=log)[-3:] == ["copy 6", "wait 6", "read 6 with its state"]
+    assert log[log.index("copy 6") - 1] == "wait 6"
 
 
 def test_a_chunk_is_read_before_the_state_after_the_next_one_is_copied(monkeypatch):

@@ -33,20 +33,21 @@ SHARE_OF_FULL = 0.95
 TESTED = {
     "accuracy": "test accuracy, last ten rounds",
     "accuracy_at_best_round": "at the best round on the clients' own tests",
+    "accuracy_at_best_test_round": "at the best round on the test set",
     "accuracy_at_equal_megabytes": "at equal MB",
     "accuracy_at_equal_seconds": "at equal seconds",
     "clients": "clients' own tests",
     "worst_decile": "worst tenth of clients on their own tests",
 }
 """Measures with verdicts; each is a family in each setting. The first is the main one."""
-MAIN = "accuracy"
+MAIN, BEST, BEST_TEST, _, IN_SECONDS = [*TESTED][:5]
 NUM_CLASSES = 10
 
 COMMON = """Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
 random. Bold gains are significant: the joint test of all comparisons of a column has a family-wise error of 5 %
 ([statistics](DOCS/statistics.md)). The best round of a run is chosen on the clients' own tests, among every tenth, so
 that a gain which only damps oscillations is smaller there. Clients' own tests have the mix of labels of the client;
-they are measured in the last fifth of the rounds. The verdicts at the best round and on clients' own tests were added
+they are measured in the last fifth of the rounds. The verdicts at best rounds and on clients' own tests were added
 after the first tables. Text is tested in every fifth round, so that its last ten rounds have two tests."""
 NOTES = f"""{COMMON} "Leads in" counts the seeds with a gain. The worst tenth of clients is that on their own tests.
 Equal MB is the smallest traffic of a seed of random selection, equal seconds the smallest total time of any row and
@@ -61,6 +62,7 @@ class Table(NamedTuple):
     values: dict[str, dict[str, np.ndarray]]  # row -> measure -> [seeds]
     times_random: dict[str, float]  # traffic as a multiple of random selection's
     found: dict[tuple[str, str], Comparison]  # (measure, row) -> comparison with its baseline
+    rows: Mapping[str, Series]
 
     def gain(self, row: str, measure: str = MAIN) -> str:
         """Return the gain over the baseline as text; bold if significant."""
@@ -90,22 +92,23 @@ def make_table(rows: Mapping[str, Series]) -> Table:
         gains = {row: values[row][measure] - values[base][measure] for row, base in pairs.items()}
         gains = {row: one for row, one in gains.items() if np.isfinite(one).all()}
         found |= {(measure, row): one for row, one in zip(gains, statistics.compare(np.stack([*gains.values()])))}
-    return Table(values, {name: one / megabytes[BASELINE] for name, one in megabytes.items()}, found)
+    return Table(values, {name: one / megabytes[BASELINE] for name, one in megabytes.items()}, found, rows)
 
 
 def _values(rows: Mapping[str, Series], name: str, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     one = rows[name]
     values = {
-        "accuracy": found["last_rounds_accuracy"],
+        MAIN: found["last_rounds_accuracy"],
+        BEST_TEST: np.nanmax(one.test_accuracy, axis=1),
         "accuracy_at_equal_megabytes": found["accuracy_at_100_percent_of_megabytes"],
-        "accuracy_at_equal_seconds": found["accuracy_at_equal_seconds"],
+        IN_SECONDS: found["accuracy_at_equal_seconds"],
         "rounds_to_random": found["rounds_to_target"],
         "arrived_at_random": found["arrived"],
         "seconds": found["seconds"],
     }
     if (own := one.clients.get(CLIENTS[0])) is not None:
         best = np.nanargmax(own, axis=1)[:, None]
-        values["accuracy_at_best_round"] = np.take_along_axis(one.test_accuracy, best, axis=1)[:, 0]
+        values[BEST] = np.take_along_axis(one.test_accuracy, best, axis=1)[:, 0]
     last = max(1, round(measures.LAST_SHARE * one.rounds))
     for column, key in zip(CLIENTS, ("clients", "worst_decile", "unseen", "worst_decile_of_unseen")):
         if column in one.clients:
@@ -133,14 +136,14 @@ def pages(out: Path) -> dict[str, str]:
     for name, table in (answers | of_own).items():
         texts[f"{name}/table.csv"] = _as_csv(table)
     if tables:
-        texts["README.md"] = _summary(found, tables, answers, of_own)
+        texts["README.md"] = _summary(tables, answers, of_own)
     return texts
 
 
 def _page(setting: Setting, held: Held, table: Table, tuning: Held | None, own: Held | None) -> str:
     config = setting.config
     parts = [f"# {setting.title}", _facts(setting, held), _main_table(table), *_absent(setting, held)]
-    parts += [NOTES.replace("DOCS", "../../../docs")]
+    parts += [NOTES.replace("DOCS", "../../../docs"), _limits(held.rows)]
     parts += ["## Targets and time", _targets(table), "## The leaders, compared with each other", _duels(table)]
     if any("unseen" in one for one in table.values.values()):
         parts += ["## Roles that never train", _unseen(table)]
@@ -165,7 +168,7 @@ def _absent(setting: Setting, held: Held) -> list[str]:
 def _facts(setting: Setting, held: Held) -> str:
     config, first = setting.config, next(iter(held.rows.values()))
     work = config.training
-    own = "" if config.data.client_test else " The clients' own tests are parts of the test set."
+    own = "" if config.data.client_test else TESTS_OF_TEST_SET
     return (
         f"{config.partition.num_clients} clients, {config.selection.num_selected} per round, {first.rounds} rounds, "
         f"{len(first.seeds)} seeds; {work.local_epochs} local epoch, batches of {work.batch_size}. The learning rates "
@@ -174,11 +177,29 @@ def _facts(setting: Setting, held: Held) -> str:
     )
 
 
+TESTS_OF_TEST_SET = """ The clients' own tests are parts of the test set, so that best rounds are chosen on test data.
+All seeds have the same clients."""
+
+
+def _limits(rows: Mapping[str, Series]) -> str:
+    """Return how far random selection has converged, and whether equal MB end before FedCor selects."""
+    baseline = rows[BASELINE]
+    before = baseline.test_accuracy[:, : round((1 - measures.LAST_SHARE) * baseline.rounds)]
+    later = (measures.last_rounds(baseline) - metrics.mean_of_last_rounds(before)).mean()
+    text = f"In the last fifth of the rounds, random selection improves by {later:.3f}."
+    if "fedcor" in rows:
+        warmup = strategies.make("fedcor").requests[0].when.rules[0].last  # losses of all are bought until then
+        paid = measures.paid_rounds(rows["fedcor"], measures.common(rows, NUM_CLASSES).megabytes).mean()
+        text += f" At equal MB, `fedcor` has run {paid:.0f} rounds; its first {warmup} are random selection."
+    return text
+
+
 def _main_table(table: Table) -> str:
     lines = [
-        "| | accuracy | gain | leads in | gain at the best round | gain at equal MB | gain at equal seconds | gain on "
-        "clients' own tests | gain of the worst tenth | times random's MB | the server sees of single clients |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| | accuracy | gain | leads in | gain at the best round | gain at the best test round | gain at equal MB "
+        "| gain at equal seconds | gain on clients' own tests | gain of the worst tenth | times random's MB "
+        "| the server sees of single clients |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in _ordered(table):
         value = table.values[row][MAIN]
@@ -289,7 +310,7 @@ def _own(setting: Setting, table: Table, own: Held) -> str:
         lines.append(
             f"| {cell(row)} | {cell(parameters)} | {about['learning_rate']:g} | {value.mean():.3f} ± "
             f"{value.std(ddof=1):.3f} | {table.gain(row)} | {table.leads(row)} | "
-            f"{table.gain(row, 'accuracy_at_best_round')} |"
+            f"{table.gain(row, BEST)} |"
         )
     missing = [name for name in protocol.GRIDS[setting.name + TUNED].rows if name not in table.values]
     lines += ["", f"Not run yet with own parameters: {', '.join(missing)}."] if missing else []
@@ -301,7 +322,12 @@ def _objections(out: Path) -> dict[str, Table]:
     return {name: make_table(held.rows) for name, held in found.items() if held is not None and BASELINE in held.rows}
 
 
-ANSWERED = {MAIN: "test set", "accuracy_at_best_round": "test set, at the best round", "clients": "clients' own"}
+ANSWERED = {
+    MAIN: "test set",
+    BEST: "test set, at the best round",
+    IN_SECONDS: "test set, at equal seconds",
+    "clients": "clients' own",
+}
 
 
 def _answers(answers: Mapping[str, Table], tables: Mapping[str, Table]) -> str:
@@ -324,7 +350,10 @@ def _answers(answers: Mapping[str, Table], tables: Mapping[str, Table]) -> str:
 
 def _gain_of_baseline(table: Table, usual: Table, measure: str) -> str:
     """Return the gain of another random selection over that of the main table, a family of one comparison."""
-    (one,) = statistics.compare([table.values[BASELINE][measure] - usual.values[BASELINE][measure]])
+    both = {"usual": usual.rows[BASELINE], BASELINE: table.rows[BASELINE]}
+    shared = measures.common(both, NUM_CLASSES)
+    usually, here = (_values(both, row, measures.of_row(both[row], shared))[measure] for row in both)
+    (one,) = statistics.compare([here - usually])
     return f"{_bold(f'{one.difference:+.3f}', one)}, {one.leads}/{one.seeds}"
 
 
@@ -343,9 +372,7 @@ def _both(tables: Mapping[str, Table], of_own: Mapping[str, Table]) -> str:
     return "\n".join(lines)
 
 
-def _summary(
-    found: Mapping[str, Held], tables: Mapping[str, Table], answers: Mapping[str, Table], of_own: Mapping[str, Table]
-) -> str:
+def _summary(tables: Mapping[str, Table], answers: Mapping[str, Table], of_own: Mapping[str, Table]) -> str:
     heads = " | ".join(f"[{name}]({name}/README.md)" for name in tables)
     lines = [f"| gain over random selection | {heads} |", "|---|" + "---|" * len(tables)]
     accuracy = " | ".join(f"{table.values[BASELINE][MAIN].mean():.3f}" for table in tables.values())
@@ -357,12 +384,35 @@ def _summary(
     ]
     parts = [
         "# Leaderboard", INTRODUCTION, "\n".join(lines), COMMON.replace("DOCS", "../../docs"),
+        _families([*tables.values(), *answers.values(), *of_own.values()]),
+        "## At the best round", BEST_ROUNDS, _at_best(tables),
         *([f"## {OWN_TITLE}", OWN, OWN_NOTE, _both(tables, of_own)] if of_own else []),
         *(["## Objections", OBJECTIONS, _answers(answers, tables)] if answers else []),
-        "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(found),
+        "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(tables),
         *_still_to_run([name for name in SETTINGS if name not in tables]),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
+
+
+BEST_ROUNDS = """Two choices of a round, in each cell: the best on the clients' own tests, among every tenth, and the
+best on the test set, among all that are tested. Nobody can make the second choice; tests in every round approach it."""
+
+
+def _at_best(tables: Mapping[str, Table]) -> str:
+    rows = [name for algo in protocol.ADVISED for name in (algo, f"{algo} + {protocol.FEDYOGI}")][1:]
+    lines = ["| | " + " | ".join(tables) + " |", "|---|" + "---|" * len(tables)]
+    for row in rows:
+        gains = ("/".join(filter(None, (t.gain(row, BEST), t.gain(row, BEST_TEST)))) for t in tables.values())
+        lines.append(f"| {cell(row)} | {' | '.join(gains)} |")
+    return "\n".join(lines)
+
+
+def _families(tables: Sequence[Table]) -> str:
+    families = sum(len({measure for measure, _ in table.found}) for table in tables)
+    return (
+        f"These pages have {families} families (settings x measures). A family holds a false verdict with a "
+        f"probability of at most 5 %, so that up to {0.05 * families:.0f} of them are expected to hold one."
+    )
 
 
 def _still_to_run(names: Sequence[str]) -> list[str]:
@@ -378,7 +428,11 @@ def _still_to_run(names: Sequence[str]) -> list[str]:
 INTRODUCTION = """Learning rates are tuned for random selection in each setting, before all strategies use them
 ([protocol](../../studies/leaderboard/protocol.py), committed before the runs). CIFAR-10 is a lossy copy of the images.
 A cell has the gain in test accuracy, bold if significant, and the number of seeds in which the strategy leads. Verdicts
-in a column with missing rows can change, because each depends on all rows of its column."""
+in a column with missing rows can change, because each depends on all rows of its column.
+
+Two changes of the protocol are younger than first results, both on text: FedYogi's grid was enlarged twice, because
+the best rates were its largest, and `greedyfed` was left out for its cost. The other settings keep grids whose end is
+best; their pages say so."""
 
 
 OWN_NOTE = """`python -m studies leaderboard gray-own color-own` makes these runs; a setting without a column is not
@@ -387,8 +441,8 @@ run yet."""
 
 OBJECTIONS = """Settings in which a hostile reader expected our advice to fail; they were run after the tables above,
 each by its name (`python -m studies leaderboard gray-dir0.3-noise`). The learning rates are those of the tables. Where
-random selection draws by data share, its own gain over the table's random selection is in parentheses; each is a family
-of one comparison."""
+random selection draws by data share, its own gain over the table's random selection is in parentheses (equal seconds:
+those of the faster of the two); each is a family of one comparison."""
 
 
 INTERVALS = """Each interval (95 %) is that of one comparison; filled points are significant in the family of their
@@ -400,19 +454,23 @@ def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:
     return f"{table.gain(row, measure)} ({leads.replace(' of ', '/')})" if leads else ""
 
 
-def _transfer(found: Mapping[str, Held]) -> str:
-    gains = {name: _gains(held.rows) for name, held in found.items()}
-    gains = {name: of_algos for name, of_algos in gains.items() if len(of_algos) >= FEWEST}
-    if len(gains) < 2:
-        return f"Fewer than two settings have {FEWEST} strategies."
-    lines = ["| Kendall's rank correlation | " + " | ".join(gains) + " |", "|---|" + "---|" * len(gains)]
-    for place, first in enumerate(gains):
-        cells = [
-            _shown(rank_correlation(gains[first], gains[second])) if place < other else ""
-            for other, second in enumerate(gains)
-        ]
-        lines.append(f"| {first} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", TRANSFER])
+def _transfer(tables: Mapping[str, Table]) -> str:
+    parts = []
+    for measure in (MAIN, BEST):
+        gains = {name: _gains(table, measure) for name, table in tables.items()}
+        gains = {name: of_algos for name, of_algos in gains.items() if len(of_algos) >= FEWEST}
+        if len(gains) < 2:
+            return f"Fewer than two settings have {FEWEST} strategies."
+        title = f"Kendall's rank correlation, {TESTED[measure]}"
+        lines = [f"| {title} | " + " | ".join(gains) + " |", "|---|" + "---|" * len(gains)]
+        for place, first in enumerate(gains):
+            cells = [
+                _shown(rank_correlation(gains[first], gains[second])) if place < other else ""
+                for other, second in enumerate(gains)
+            ]
+            lines.append(f"| {first} | {' | '.join(cells)} |")
+        parts.append("\n".join(lines))
+    return "\n\n".join([*parts, TRANSFER])
 
 
 FEWEST = 8
@@ -421,11 +479,11 @@ strategies or more; 1: equal orders, 0: unrelated, -1: reversed. Intervals (95 %
 they do not extend to other settings."""
 
 
-def _gains(rows: Mapping[str, Series]) -> dict[str, np.ndarray]:
+def _gains(table: Table, measure: str) -> dict[str, np.ndarray]:
     return {
-        algo: measures.last_rounds(rows[algo]) - measures.last_rounds(rows[BASELINE])
+        algo: table.values[algo][measure] - table.values[BASELINE][measure]
         for algo in protocol.ALGOS
-        if algo in rows and algo not in (BASELINE, "full")
+        if algo in table.values and algo not in (BASELINE, "full")
     }
 
 

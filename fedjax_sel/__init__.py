@@ -211,8 +211,8 @@ def measures(result: "Result", experiment: "Experiment | Config | None" = None, 
     """Return the measures that papers report, of a run's final models.
 
     Classification: accuracy, balanced accuracy, macro F1, AUC (mean over classes, one against the rest), top-5
-    accuracy. Multilabel: accuracy, macro F1, AUC. Next token: accuracy, perplexity. Regression: mean absolute error,
-    R2.
+    accuracy. Multilabel: accuracy, macro F1, AUC. Next token: accuracy of tokens, perplexity. Regression: mean
+    absolute error, R2.
 
     Args:
         result: result of `run` or `load`, with its weights.

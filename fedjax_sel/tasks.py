@@ -72,28 +72,12 @@ UNDEFINED_CLIENTS = "undefined_clients"
 TEST_LOSS, TRAIN_LOSS = "test_loss", "train_loss"
 
 
-class Names(NamedTuple):
-    """The names of a task's columns."""
-
-    test: str  # first measure on the test set, which targets and curves use
-    train: str  # first measure on all clients' training examples
-    worst_decile: str  # mean of the first measure over the worst tenth of clients
-    gini: str  # Gini index of the first measure over clients
-    jain: str  # Jain index
-    others: tuple[str, ...]  # other measures on the test set
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """All columns, in order."""
-        spread = (self.worst_decile, self.gini, self.jain, UNDEFINED_CLIENTS)
-        return (self.test, TEST_LOSS, self.train, TRAIN_LOSS, *spread, GEMD, *self.others)
-
-
-def names(task: Task) -> Names:
-    """Return the names of a task's columns."""
+def names(task: Task) -> tuple[str, ...]:
+    """Return the names of a task's columns: the first measure's, over examples and over clients, then the others'."""
     first, *others = (measure.name for measure in task.measures)
-    kept = (f"{kind}_{first}" for kind in ("test", "train", "worst_decile", "gini", "jain"))
-    return Names(*kept, others=tuple(f"test_{name}" for name in others))
+    spread = (*(f"{kind}_{first}" for kind in ("worst_decile", "gini", "jain")), UNDEFINED_CLIENTS)
+    of_others = (f"test_{name}" for name in others)
+    return (f"test_{first}", TEST_LOSS, f"train_{first}", TRAIN_LOSS, *spread, GEMD, *of_others)
 
 
 def columns_of(
@@ -112,7 +96,7 @@ def columns_of(
     """
     first, *others = (measure.name for measure in task.measures)
     values = (test[0][first], test[1], train[0][first], train[1], *over_clients, gemd, *(test[0][o] for o in others))
-    columns = dict(zip(names(task).all, values, strict=True))
+    columns = dict(zip(names(task), values, strict=True))
     return columns if seconds is None else {**columns, SECONDS: seconds}
 
 

@@ -214,6 +214,8 @@ def _scores(rng: np.random.Generator, clients: Clients, by: str, correlation: fl
     noise = rng.standard_normal(number)
     if by == "none":
         return noise
+    if by == "label" and not clients.label_counts.shape[1]:
+        raise UserError("--timing: its devices depend on labels, but the data have no classes; choose by=size or none")
     # Ties are broken at random, so that equal clients differ only by the noise of their rank.
     key = clients.sizes if by == "size" else clients.label_counts.argmax(axis=1)
     ranks = np.empty(number, int)

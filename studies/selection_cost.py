@@ -21,9 +21,8 @@ from fedjax_sel import Experiment, devices
 from fedjax_sel.core import jax_settings, memory
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
-from fedjax_sel.simulation import queries
 from fedjax_sel.simulation.layout import lay_out
-from fedjax_sel.simulation.ledger import distinct
+from fedjax_sel.simulation.ledger import distinct, fact_counts
 from fedjax_sel.simulation.run import initial_states, state_shapes
 from fedjax_sel.simulation.state import output_layer
 from fedjax_sel.strategies import contract, protocol
@@ -157,7 +156,8 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[jax.Array, _Carry, _Stub
     counts = (num_clients, setting.cohort_size, setting.num_rounds, setting.num_classes, model.num_params)
     shares = sizes / sizes.sum(axis=1, keepdims=True)
     env = Env(*counts, sizes, shares, sizes, model.shapes(), output_layer(model), setting.has_clock)
-    empty = queries.empty(strategy, model, num_replicates, num_clients, setting.num_classes)
+    of_facts = fact_counts(model, setting.num_classes)
+    empty = protocol.empty_information(strategy, of_facts, num_replicates, num_clients)
     info = facts = empty
     for position, kind in enumerate(empty.kinds()):
         fact: Fact = getattr(empty, kind)

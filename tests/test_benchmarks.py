@@ -298,7 +298,6 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "--synthetic --dir NOWHERE --out OUT",
     "benchmarks/rounds_per_second.py": f"{FAST} --chunks 1 --out OUT",
     "benchmarks/selection_cost.py": "--algos random fl_dp3s --num-clients 20 --rounds 2 --budget 0.1 --out OUT",
-    "benchmarks/shuffle.py": "",
     "benchmarks/wide.py": "--out OUT",
     "tools/generated_parts.py": "",
     "tools/keep_runs.py": "RUN --to KEPT",

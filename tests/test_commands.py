@@ -129,6 +129,10 @@ def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
     [
         (["compare", "--rounds", "3", "--out", "x"], "the following arguments are required: --algos; --help"),
         (["compare", "--algo", "random", "--out", "x"], "unknown flag --algo; did you mean '--algos'?"),
+        (
+            ["compare", "--algos", "pow_d", "--algo-args", "num_candidates=9", "--out", "x"],
+            "unknown flag --algo-args; give parameters in --algos 'NAME[parameter=value]'",
+        ),
         (["train", "--roundz=3"], "unknown flag --roundz; did you mean '--rounds'?"),
         (["train", "--lr", "0.1"], "unknown flag --lr; --help lists every flag"),
     ],

@@ -22,7 +22,7 @@ def result():
     ones = np.ones((1, 2))
     ledger = Ledger(*(np.ones((1, 2), np.int64) for _ in Ledger._fields))
     cohorts = np.zeros((1, 2, 2), np.int32)
-    measured = dict.fromkeys(tasks.names(tasks.classification()).all, ones)
+    measured = dict.fromkeys(tasks.names(tasks.classification()), ones)
     return Result(config, "made up", (0,), measured, cohorts, ledger, np.array([1.0, 2.0]))
 
 

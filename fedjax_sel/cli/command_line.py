@@ -108,6 +108,8 @@ class Parser(argparse.ArgumentParser):
         flags = [option.lstrip("-") for option in self._option_string_actions]
         near = difflib.get_close_matches(name, flags, n=1)
         advice = f"did you mean '--{near[0]}'?" if near else "--help lists every flag"
+        if name in ("algo-args", "optimizer-args"):  # of compare, where each name has its own
+            advice = f"give parameters in --{name.split('-')[0]}s 'NAME[parameter=value]'"
         raise UserError(f"unknown flag {flag}; {advice}")
 
 
@@ -116,7 +118,8 @@ def mean_and_deviation(name: str, values: "np.ndarray") -> tuple[str, str]:
     failed = int((values != values).sum())  # NaN
     if failed:
         return f"N/A ({len(values) - failed} of {len(values)} seeds)", ""
-    digits = 1 if any(unit in name for unit in ("megabytes", "rounds", "seconds")) else 4
+    is_amount = any(unit in name for unit in ("megabytes", "rounds", "seconds"))
+    digits = parsing.digits_of_amount(values.mean()) if is_amount else 4
     return f"{values.mean():.{digits}f}", f"{values.std(ddof=1):.{digits}f}" if len(values) > 1 else ""
 
 

@@ -114,9 +114,8 @@ def write_arrays(path: Path, arrays: "Mapping[str, np.ndarray]") -> None:
     """Write arrays by name to a .npz file atomically, and wait until they are on disk."""
     import numpy as np  # imported here, because --help must stay fast
 
-    content = io.BytesIO()
-    np.savez(content, **arrays)  # pyright: ignore[reportArgumentType]
-    write(path, content.getvalue(), sync=True)
+    with writing(path, sync=True) as file:
+        np.savez(file, **arrays)  # pyright: ignore[reportArgumentType]
 
 
 def pandas() -> Any:

@@ -1,6 +1,7 @@
 """Texts: names with suggestions, parameters, numbers, lists, and table cells."""
 
 import difflib
+import math
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -67,6 +68,11 @@ def did_you_mean(unknown: str, known: Iterable[str]) -> str:
 def _letters(name: str) -> str:
     """Return a name in lower case without separators: FL-DP3S and fl_dp3s are the same."""
     return re.sub("[-_ ]", "", name.lower())
+
+
+def digits_of_amount(mean: float) -> int:
+    """Return the decimals of an amount such as megabytes: one, or two significant digits below 1, for small models."""
+    return 1 - math.floor(math.log10(mean)) if 0 < mean < 1 else 1
 
 
 def one_of(what: str, value: Any, allowed: Iterable[Any]) -> Any:

@@ -322,6 +322,9 @@ class Registry(Generic[Made]):
 
     def factory(self, name: str) -> Callable[..., Made]:
         """Return the factory of a name, or raise UserError."""
+        bare, bracket, values = name.partition("[")
+        if bracket:
+            raise UserError(f"{self.flag} {name}: give {self.flag} {bare} {self.flag}-args {values.rstrip(']')}")
         return self._load(name) if is_plugin(name) else self.factories[one_of(self.flag, name, self.factories)]
 
     def _load(self, name: str) -> Callable[..., Made]:
@@ -329,6 +332,8 @@ class Registry(Generic[Made]):
         module_name, _, attribute = name.partition(":")
         if not all(part.isidentifier() for part in module_name.split(".")) or not attribute.isidentifier():
             raise UserError(f"{self.flag} {name}: not of the form mypackage.module:factory")
+        if module_name.endswith(".py"):
+            raise UserError(f"{self.flag} {name}: leave out .py; give {module_name.removesuffix('.py')}:{attribute}")
         here = os.getcwd()
         if "" not in sys.path and here not in sys.path:
             sys.path.append(here)

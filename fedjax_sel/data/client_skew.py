@@ -84,20 +84,23 @@ def mislabeled(
         noisy_clients: fraction of the clients that are noisy, drawn at random.
 
     Raises:
-        UserError: the data have fewer than two classes.
+        UserError: the data have fewer than two classes, or no label is wrong.
     """
     if dataset.num_classes < 2:
         raise UserError(
             f"--label-noise: {label_noise:g} needs at least two classes, but {dataset.name} has {dataset.num_classes}; "
             "remove this flag"
         )
-    labels = dataset.train_labels.copy()
+    labels, count = dataset.train_labels.copy(), 0
     for part, seed in zip(partitions, seeds, strict=True):
         rng = generator(seed, _LABELS)
         for client in rng.permutation(part.num_clients)[: round(noisy_clients * part.num_clients)]:
             own = part.indices[client]
             wrong = rng.choice(own, round(label_noise * len(own)), replace=False)
             labels[wrong] = (labels[wrong] + rng.integers(1, dataset.num_classes, len(wrong))) % dataset.num_classes
+            count += len(wrong)
+    if not count:
+        raise UserError(f"--label-noise: {label_noise:g} rounds to no wrong label; raise it or --noisy-clients")
     return dataclasses.replace(dataset, train_labels=labels)
 
 

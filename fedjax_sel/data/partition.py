@@ -21,9 +21,6 @@ from fedjax_sel.errors import UserError
 SCHEMES: tuple[str, ...] = tuple(TABLE)
 """Names of the schemes that ``make`` accepts."""
 
-HANDMADE = "indices"
-"""Scheme name of a partition made by `Partition.from_indices`."""
-
 # One random stream per purpose, so that a hold-out does not change the assignment.
 _DEAL, _ORDER, _HOLDOUT = range(3)
 _UNSEEN, _TEST = 10, 11
@@ -62,7 +59,7 @@ class Partition:
         if not isinstance(indices, Sequence | np.ndarray) or isinstance(indices, str) or not len(indices):
             raise UserError(f"indices: {shown(indices)} is no list of clients; give one list of positions per client")
         positions = [_positions(client, own, num_examples) for client, own in enumerate(indices)]
-        return cls(positions, np.setdiff1d(np.arange(num_examples), np.concatenate(positions)), HANDMADE, num_examples)
+        return cls(positions, np.setdiff1d(np.arange(num_examples), np.concatenate(positions)), "indices", num_examples)
 
     @property
     def num_clients(self) -> int:
@@ -208,15 +205,25 @@ class ClientTests(NamedTuple):
 
 
 def split_tests(
-    partition: Partition, dataset: Dataset, share: float, num_unseen: int, seed: int
+    partition: Partition,
+    dataset: Dataset,
+    share: float,
+    num_unseen: int,
+    seed: int,
+    originals: Sequence[np.ndarray] | None = None,
 ) -> tuple[Partition, ClientTests | None]:
     """Set the clients' test examples and the unseen clients aside.
 
     With `share`, each client tests on this share of its examples; an unseen client tests on all of its examples.
-    Without it, natural clients test on their own examples of the test set, if the data set names their owners.
+    Without it, natural clients test on their own examples of the test set, if the data set names their owners. No
+    client trains on an example that another one tests on; `originals` names the examples, one array per client, if the
+    partition is of copies.
 
     Returns:
         The partition of the training clients' training examples, and the tests; None without tests.
+
+    Raises:
+        UserError: other clients test on all examples of a training client.
     """
     own_tests, natural = None, None
     unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:num_unseen])
@@ -228,11 +235,18 @@ def split_tests(
     elif share == 0 and not num_unseen:
         return partition, None
     rng = generator(seed, _TEST)
-    parts = [partition.indices[client] for client in seen]
-    held_out = [rng.permutation(own)[: holdout_size(len(own), share)] for own in parts]
-    held_out += [partition.indices[client] for client in unseen]
-    tested = np.concatenate(held_out)  # clients may share examples
-    training = [own[~np.isin(own, tested)] for own in parts]
+    own, names = partition.indices, partition.indices if originals is None else originals
+    chosen = [rng.permutation(len(own[client]))[: holdout_size(len(own[client]), share)] for client in seen]
+    chosen += [np.arange(len(own[client])) for client in unseen]
+    held_out = [own[client][places] for client, places in zip((*seen, *unseen), chosen)]
+    tested = np.concatenate([names[client][places] for client, places in zip((*seen, *unseen), chosen)])
+    training = [own[client][~np.isin(names[client], tested)] for client in seen]
+    for client, left in zip(seen, training):
+        if not len(left):
+            raise UserError(
+                f"client {client} has no training example, because clients share examples, and others test on its own; "
+                "lower --client-test or --unseen-clients, or give clients more examples"
+            )
     positions = held_out if own_tests is None else own_tests
     remainder = np.setdiff1d(np.arange(partition.num_examples), np.concatenate(training))
     kept = Partition(training, remainder, partition.scheme, partition.num_examples)

@@ -205,10 +205,10 @@ def server_validation(config: Config, strategy: Strategy) -> float:
 def server_sees(algo: str, parameters: tuple[tuple[str, Any], ...], size: tuple[int, int, int]) -> str:
     """Return the class of what the server sees of single clients in a run of N clients, K per round and T rounds.
 
-    It is empty for a plug-in, which no report loads.
+    It is unknown for a plug-in, which no report loads.
     """
     if algo not in strategies.TABLE:
-        return ""
+        return "unknown"
     return privacy.CLASSES[privacy.level(privacy.disclosed(strategies.make(algo, **dict(parameters)), size))]
 
 

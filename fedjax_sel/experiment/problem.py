@@ -97,12 +97,13 @@ def partitioned(
     """
     config, run, settings = experiment.config, experiment.config.run, experiment.config.partition
     seeds = run.seeds if run.data_seed is None else (run.data_seed,)
-    parts = [_whole_partition(experiment, dataset, seed) for seed in seeds]
+    parts = originals = [_whole_partition(experiment, dataset, seed) for seed in seeds]
     if settings.feature_skew != "none" or settings.label_noise:
         dataset, parts = client_skew.transformed(dataset, parts, seeds, settings.feature_skew)
     unseen = settings.num_clients - config.num_training_clients
     pairs = [
-        partitions.split_tests(part, dataset, config.data.client_test, unseen, seed) for part, seed in zip(parts, seeds)
+        partitions.split_tests(part, dataset, config.data.client_test, unseen, seed, original.indices)
+        for part, original, seed in zip(parts, originals, seeds)
     ]
     parts, tests = zip(*pairs)
     if settings.label_noise:

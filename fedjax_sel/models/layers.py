@@ -209,7 +209,8 @@ def by_patches(
     """
     if pooled and size == 3 and x.shape[-1] <= CORNER_CHANNELS:
         return pool_tiles(matmul(patches_by_corner(x, size), kernel, precision))[0, 0]
-    y = matmul(patches(_read_by_pooling(x, size) if pooled else x, size), kernel, precision)
+    read = _read_by_pooling(x, size) if pooled else x
+    y = matmul(_patches(read, (size, size), (1, 1), (1, 1)), kernel, precision)
     return max_pool(y) if pooled else y
 
 
@@ -222,16 +223,8 @@ def _read_by_pooling(x: jax.Array, size: int) -> jax.Array:
     return x[..., : height // 2 * 2 + size - 1, : width // 2 * 2 + size - 1, :]
 
 
-def patches(x: jax.Array, size: int) -> jax.Array:
-    """Join all size x size windows along the channels, [B, H - size + 1, W - size + 1, size^2 * channels].
-
-    Two stages, rows and then columns, join 2 * size slices instead of size^2.
-    """
-    return _patches(x, (size, size), (1, 1), (1, 1))
-
-
 def patches_by_corner(x: jax.Array, size: int) -> jax.Array:
-    """Return `patches` with the four positions of a 2 x 2 pooling window as leading axes, for an odd size.
+    """Join windows as `_patches`, with the four positions of a 2 x 2 pooling window as leading axes, for an odd size.
 
     Patches that pooling drops are omitted: [2, 2, B, (H - size + 1) // 2, (W - size + 1) // 2, size^2 * channels].
     """
@@ -343,7 +336,7 @@ def convolve(
             **options,
         )  # fmt: skip
     x = jnp.pad(inputs, [(0, 0), *pads, (0, 0)]) if max(map(max, pads)) > 0 else inputs
-    # Reorder the kernel as `patches` orders windows: last spatial axis first, channels last.
+    # Reorder the kernel as `_patches` orders windows: last spatial axis first, channels last.
     matrix = kernel.transpose(axes + 1, *reversed(range(axes)), axes).reshape(kernel.shape[-1], -1)
     patches = _patches(x, window, strides, dilation)
     return lax.dot_general(patches, matrix, (((axes + 1,), (1,)), ((), ())), precision=precision)

@@ -103,11 +103,6 @@ def select_greedily(
     return lax.fori_loop(0, num_selected, pick, start)[0]
 
 
-def cost(distances: jax.Array, ids: jax.Array) -> jax.Array:
-    """Return G(S) = sum_j min_{i in S} D_ji for distances D, [N, N], and indices S, [K]."""
-    return distances[:, ids].min(axis=1).sum()
-
-
 def shares(
     distances: jax.Array, ids: jax.Array, mask: jax.Array | None = None, counted: jax.Array | None = None
 ) -> jax.Array:

@@ -19,6 +19,7 @@ from fedjax_sel.papers import preset
 from fedjax_sel.reporting import comparison, plots, sweeps
 from fedjax_sel.reporting.comparison import Pair, Row
 from fedjax_sel.runs import folder, run_files, sweep
+from fedjax_sel.runs.resume import edited_plugins
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.runs.sweep import Job, make_jobs
 
@@ -42,6 +43,7 @@ class ComparisonResult:
         failed: name and error of each failed run.
         stopped: whether a signal stopped it before its last run; the same call resumes it.
         stopped_by: the number of that signal; 0 after an immediate Ctrl-C.
+        edited: run and plug-in of which some or all rounds are from earlier code.
     """
 
     out: Path
@@ -53,6 +55,7 @@ class ComparisonResult:
     failed: tuple[str, ...] = ()
     stopped: bool = False
     stopped_by: int = 0
+    edited: tuple[str, ...] = ()
 
     @property
     def finished(self) -> bool:
@@ -126,7 +129,8 @@ def run(
                     picture = Path(str(done.job.config.run.out)) / "curves.png"
                     plots.curves_if_lost({done.job.algo: done.result}, picture)
                 differences = comparison.by_conditions(found.pairs)  # after each run, so that they can be read early
-                page = comparison.document(found.rows, found.titles, found.failed, len(jobs), command, differences)
+                made = found.rows, found.titles, found.failed
+                page = comparison.document(*made, len(jobs), command, differences, found.edited)
                 if grid and found.rows:
                     page += f"\n{sweeps.as_markdown(found.rows, grid)}\n"
                 with run_files.writing(out):
@@ -214,8 +218,12 @@ def _with(found: ComparisonResult, done: sweep.Done, say: Callable[[str], None])
     if done.stopped_by is not None and not result.finished:
         return found
     row = comparison.row(job.setting, job.algo, result, optimizer=job.optimizer)
+    old_code = edited_plugins(Path(str(job.config.run.out)), job.config)
+    edited = [f"{job.algo}, {job.conditions}: {sentence}" for sentence in old_code]
     results = (*found.results, result)
     rows = tuple(comparison.with_equal_seconds((*found.rows, row), results))
     titles = {**found.titles, job.conditions: plots.title(result.config, result.data_source)}
     pairs = tuple(comparison.pairs(rows, results))
-    return dataclasses.replace(found, rows=rows, results=results, titles=titles, pairs=pairs)
+    return dataclasses.replace(
+        found, rows=rows, results=results, titles=titles, pairs=pairs, edited=(*found.edited, *edited)
+    )

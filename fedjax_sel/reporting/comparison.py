@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fedjax_sel import metrics, statistics
-from fedjax_sel.core import files
+from fedjax_sel.core import files, parsing
 from fedjax_sel.core.parsing import cell, markdown_table
 from fedjax_sel.experiment.checking import server_sees
 from fedjax_sel.runs.run_files import Result
@@ -86,7 +86,7 @@ class Row(NamedTuple):
     gini_of_clients: Spread | None = None
     jain_of_clients: Spread | None = None
     client_tests: Mapping[str, Spread] = MappingProxyType({})  # final values on the clients' own test data, by name
-    server_sees: str = ""  # class of disclosure of the strategy; empty for plug-ins
+    server_sees: str = ""  # class of disclosure of the strategy; unknown for plug-ins
     largest_epsilon: Spread | None = None  # of any client at the end; None without --privacy
     privacy_unit: str = "example"
 
@@ -361,6 +361,7 @@ def document(
     num_runs: int,
     command: str,
     differences: Mapping[str, str] = MappingProxyType({}),
+    edited: Sequence[str] = (),
 ) -> str:
     """Return the comparison as a Markdown page; `titles` and `differences` are by conditions."""
     parts = [f"# Comparison\n\n```\n{command}\n```"]
@@ -370,6 +371,8 @@ def document(
     parts.append(tables(rows, titles, differences))
     if failed:
         parts.append("Failed runs, not in the tables:\n\n" + "\n".join(f"* {text}" for text in failed))
+    if edited:
+        parts.append("Some or all rounds are from earlier code:\n\n" + "\n".join(f"* {text}" for text in edited))
     parts += [NOTES, *([NOTES_ON_SECONDS] if has_clock(rows) else [])]
     parts += [NOTES_ON_PAIRS] if any(differences.values()) else []
     return "\n\n".join(parts) + "\n"
@@ -486,12 +489,12 @@ _DIGITS_OF_CELLS = {
 
 
 def _text(field: str, value: Spread | float | str | None) -> str:
-    """Format a field of a row; amounts have one decimal, or two significant digits below 1, for small models."""
+    """Format a field of a row; see `parsing.digits_of_amount`."""
     if not isinstance(value, Spread):
         return "" if value is None else value if isinstance(value, str) else short(value)
     if value.reached < value.seeds:
         return f"{NOT_REACHED} ({value.reached} of {value.seeds} seeds)"
-    digits = _DIGITS_OF_CELLS.get(field, 1 - math.floor(math.log10(value.mean)) if 0 < value.mean < 1 else 1)
+    digits = _DIGITS_OF_CELLS.get(field, parsing.digits_of_amount(value.mean))
     return f"{value.mean:.{digits}f}" + ("" if np.isnan(value.deviation) else f" ± {value.deviation:.{digits}f}")
 
 

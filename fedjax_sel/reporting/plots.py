@@ -1,6 +1,5 @@
 """Plots of runs and comparisons: styles, curves with bands, and small file sizes."""
 
-import io
 import itertools
 import re
 import textwrap
@@ -127,6 +126,7 @@ def band(values: np.ndarray, largest: float = np.inf, window: int = 1) -> Band:
     if window > 1:
         mean, deviation = running_mean(mean, window), running_mean(deviation, window)
     least = -np.inf if (values < 0).any() else 0.0
+    largest = np.inf if (values > largest).any() else largest
     return Band(mean, np.maximum(mean - deviation, least), np.minimum(mean + deviation, largest))
 
 
@@ -195,13 +195,17 @@ def label_ends(axis: Any, height: float) -> None:
 
     `height` is that of the axis in inches. A line's label is its Matplotlib label; lines without one get none.
     """
-    lines = [line for line in axis.lines if not line.get_label().startswith("_") and len(line.get_xdata())]
     low, high = axis.get_ylim()
-    ends = sorted(lines, key=lambda line: line.get_ydata()[-1])
-    wanted = np.array([(line.get_ydata()[-1] - low) / (high - low) for line in ends])
-    for line, own, at in zip(ends, wanted, spread(wanted, LABEL / height)):
+    ends = []
+    for line in axis.lines:
+        finite = np.flatnonzero(np.isfinite(np.asarray(line.get_ydata(), float)))
+        if len(finite) and not line.get_label().startswith("_"):
+            ends.append(((line.get_ydata()[finite[-1]] - low) / (high - low), line.get_xdata()[finite[-1]], line))
+    ends.sort(key=lambda end: end[0])
+    wanted = np.array([own for own, _, _ in ends])
+    for (own, x, line), at in zip(ends, spread(wanted, LABEL / height)):
         axis.annotate(
-            line.get_label(), (line.get_xdata()[-1], own), xycoords=("data", "axes fraction"),
+            line.get_label(), (x, own), xycoords=("data", "axes fraction"),
             xytext=(1.03, at), textcoords="axes fraction", color=line.get_color(), fontsize="small", va="center",
             annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 0.5, "linestyle": ":", "shrinkB": 0},
@@ -425,9 +429,8 @@ def save(figure: Any, path: Path, look: Look = SCREEN) -> None:
     undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(format)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        drawn = io.BytesIO()  # in memory first, so that the file is written atomically
-        with matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "fedjax_sel"}):  # embedded fonts; equal files
-            figure.savefig(drawn, format=format, dpi=look.dpi, metadata=undated)
-        files.write(path, drawn.getvalue())
+        embedded = matplotlib.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "fedjax_sel"})  # fonts; equal files
+        with embedded, files.writing(path) as file:
+            figure.savefig(file, format=format, dpi=look.dpi, metadata=undated)
     except (OSError, ValueError) as error:
         raise UserError(f"cannot write the plot to {path} ({error}); give another --out") from error

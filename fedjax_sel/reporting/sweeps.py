@@ -44,12 +44,14 @@ def reject_ineffective(grid: Grid, configs: Iterable[Config]) -> None:
 
 
 def best(rows: Sequence[Row], grid: Grid) -> dict[str, Row]:
-    """Return each strategy's row with the best mean over the last rounds, by strategy."""
+    """Return each strategy's row with the best mean over the last rounds, by strategy; none if all diverged."""
     found: dict[str, Row] = {}
     for row in rows:
         sign = 1 if row.higher_is_better else -1
         other = found.get(row.algo)
-        if row.setting in grid and (other is None or sign * (row.last_rounds.mean - other.last_rounds.mean) > 0):
+        if row.setting not in grid or not np.isfinite(row.last_rounds.mean):  # a seed diverged
+            continue
+        if other is None or sign * (row.last_rounds.mean - other.last_rounds.mean) > 0:
             found[row.algo] = row
     return found
 

@@ -148,7 +148,7 @@ class Collector:
         lengths = ledger.floats_per_answer(problem.strategy, model, problem.dataset.num_classes)
         measure = problem.task.measure.name
         own_tests = (name for kind in ("client", "unseen") for name in tasks.client_columns(kind, measure))
-        names = (*tasks.names(problem.task).all, *own_tests, tasks.SECONDS, tasks.STALENESS, *tasks.EPSILONS)
+        names = (*tasks.names(problem.task), *own_tests, tasks.SECONDS, tasks.STALENESS, *tasks.EPSILONS)
         self._parts.append(
             Result(
                 config=problem.config,

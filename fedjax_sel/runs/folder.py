@@ -1,7 +1,6 @@
 """The run folder: creation, fingerprint, locks, and provenance."""
 
 import contextlib
-import io
 import platform
 import re
 import shutil
@@ -215,6 +214,5 @@ def environment() -> dict[str, Any]:
 
 def write_array(path: Path, array: np.ndarray) -> None:
     """Write a `.npy` file atomically."""
-    content = io.BytesIO()
-    np.save(content, array, allow_pickle=False)
-    files.write(path, content.getvalue(), sync=True)
+    with files.writing(path, sync=True) as file:
+        np.save(file, array, allow_pickle=False)

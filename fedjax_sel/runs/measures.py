@@ -71,7 +71,11 @@ def of_examples(task: str, prediction: np.ndarray, targets: np.ndarray) -> dict[
     """
     if not len(targets):
         return {}
-    return {name: float(value) for name, value in _OF_TASK[task](prediction.astype(np.float64), targets).items()}
+    finite = np.isfinite(prediction)
+    found = _OF_TASK[task](np.where(finite, prediction, 0.0).astype(np.float64), targets)
+    if not finite.all():  # a model that diverged
+        found = dict.fromkeys(found, np.nan)
+    return {name: float(value) for name, value in found.items()}
 
 
 def _classification(logits: np.ndarray, classes: np.ndarray) -> dict[str, float]:
@@ -111,7 +115,7 @@ def _next_token(logits: np.ndarray, tokens: np.ndarray) -> dict[str, float]:
         return {}
     losses = -np.take_along_axis(special.log_softmax(logits, axis=-1), np.maximum(tokens, 0)[..., None], -1)[..., 0]
     right = logits.argmax(axis=-1) == tokens
-    return {"accuracy": right[counts].mean(), "perplexity": np.exp(losses[counts].mean())}
+    return {"accuracy of tokens": right[counts].mean(), "perplexity": np.exp(losses[counts].mean())}
 
 
 def _regression(prediction: np.ndarray, targets: np.ndarray) -> dict[str, float]:

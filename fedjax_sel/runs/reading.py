@@ -234,13 +234,15 @@ def problem_of(result: Result, experiment_or_config: Experiment | Config | None,
             f"{function}: this result has no weights; fedjax_sel.load(folder) loads them for a run that has ended"
         )
     if experiment_or_config is None:
+        if any(isinstance(value, str) and is_value(value) for value in result.config.flat().values()):
+            raise UserError(f"{function}: the run has values from Python; give its experiment as the second argument")
         experiment = experiment_of(result.config)
     else:
-        experiment = _with_data_of(result, experiment_of(experiment_or_config))
+        experiment = _with_data_of(result, experiment_of(experiment_or_config), function)
     return pose(experiment.replace(mesh=None, seeds_at_once=None))  # the run's devices need not be here
 
 
-def _with_data_of(result: Result, experiment: Experiment) -> Experiment:
+def _with_data_of(result: Result, experiment: Experiment, function: str) -> Experiment:
     """Return the experiment with the seeds and the share of server data of a result of the same clients and model."""
     ran = result.config
     share = ran.data.server_validation
@@ -252,8 +254,8 @@ def _with_data_of(result: Result, experiment: Experiment) -> Experiment:
         incomparable = VALUE in both and all(isinstance(text, str) and is_value(text) for text in both)
         if recorded[name] != given[name] and not incomparable:
             raise UserError(
-                f"per_client: {name} is {shown(given[name])} in the experiment and {shown(recorded[name])} in the "
-                "result; give the experiment of this result"
+                f"{function}: {name} is {shown(given[name])} in the experiment and {shown(recorded[name])} in the "
+                f"result; give the experiment of this result (experiment.replace({name}=...))"
             )
     changes = {"data_seed": ran.run.data_seed, "server_validation": share}
     return experiment.replace(seeds=result.seeds, **changes)

@@ -204,7 +204,7 @@ def run_all(
             result = finished(_path(job), job.experiment, data)
             say(heading if result is None else f"{heading} (finished before)")
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
-                say(f"{edited}: some or all rounds are from the earlier code; give another --out to run it again")
+                say(f"{edited}: some or all rounds are from the earlier code; to run it again, remove {_path(job)}")
             if result is None:
                 later = [one.job.config.run for one in checked[number:] if not one.finished]
                 further = [run.rounds * len(run.seeds) for run in later]

@@ -56,9 +56,10 @@ class Dimension(NamedTuple):
             return ""
         scale = math.log if self.values.log else float
         low, high, at = (scale(max(one, self.values.low)) for one in (*self.ends, value))
-        if EDGE < (at - low) / (high - low) < 1 - EDGE:
+        share = (at - low) / (high - low)
+        if EDGE < share < 1 - EDGE or self.ends[share > 0.5] in _limits(self.kind):
             return ""
-        return f"The best {self.name}, {value:g}, is at an end of its range: widen the range."
+        return f"The best {self.name}, {value:g}, is at or near an end of its range: widen the range."
 
 
 def parse_space(given: Iterable[str], base: Config) -> list[Dimension]:
@@ -118,6 +119,12 @@ def _types(kind: Any) -> set[Any]:
     """Return the types in a union or an annotated type."""
     parts = typing.get_args(kind)
     return set().union(*map(_types, parts)) if parts else {kind}
+
+
+def _limits(kind: Any) -> set[float]:
+    """Return the limits of an annotated type or of those in a union; values beyond them are invalid."""
+    parts = [set(part) if isinstance(part, plugins.Within) else _limits(part) for part in typing.get_args(kind)]
+    return set().union(*parts)
 
 
 def changes(space: Sequence[Dimension], values: Mapping[str, Any], base: Config) -> dict[str, Any]:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from fedjax_sel import devices, tasks
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import clock, noise, queries, round, state
-from fedjax_sel.simulation.availability import available_clients, online_seconds
 from fedjax_sel.simulation.keys import Streams
 from fedjax_sel.simulation.ledger import distinct
 from fedjax_sel.simulation.state import Carry, Cohort, Plan, Records, RoundContext, Sums, Trained
@@ -70,12 +69,11 @@ def one_step(
     assert plan.asynchrony is not None and plan.clock is not None
     table, version = carry.flight
     num_clients, num_places = federation.starts.shape[1], plan.num_places
-    available = noise.may_train(plan, carry, available_clients(plan, federation, streams, number, carry.clock))
-    timing = clock.speeds(plan, federation.timing, streams, number)
+    context = round.open_round(plan, carry, number, federation, streams)
+    available = context.available
     # With C = K, no report is in flight at the start of a round.
     idle = available if plan.asynchrony.concurrency == num_places else _idle(table, available, num_clients)
-    online = online_seconds(plan, federation, carry.clock)
-    context = RoundContext(plan, federation, carry, streams, number, idle, timing, online)
+    context = context._replace(available=idle)
 
     # Dispatch. The answers of the cohort travel with its reports, so the fact tables do not have them yet.
     dispatched, known = round.select(context)
@@ -144,13 +142,8 @@ def one_step(
     )
     finite = ended.trained.finite | (plan.private_training is not None)  # then the noise alone is a step, too
     version += (used.mask & finite).any(axis=1)
-    carry = carry._replace(
-        params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
-        evaluation=step.evaluation, flight=Flight(table, version), answered=noise.answered(context, known.bill),
-        trainings=noise.trainings(context, reports),
-        clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
-    )  # fmt: skip
-    return carry._replace(clients=round.write_rows(carry.clients, selection, trained)), records
+    carry = round.close_round(context, selection, trained, reports, known, step, records)
+    return carry._replace(flight=Flight(table, version)), records
 
 
 def dispatch(table: Reports, new: Reports, elapsed: jax.Array) -> Reports:

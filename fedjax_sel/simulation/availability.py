@@ -90,8 +90,9 @@ def _rows(plan: Plan, federation: Federation, seconds: jax.Array) -> jax.Array:
 
 
 def _row(plan: Plan, seconds: jax.Array) -> jax.Array:
-    """Return the row at a time, int32 [S]; the tolerance makes a wait for the next row reach it."""
-    return jnp.floor(seconds / plan.availability_seconds + 1e-4).astype(jnp.int32)
+    """Return the row at a time, int32 [S]; the tolerance, above float32's rounding, makes a wait for a row reach it."""
+    rows = seconds / plan.availability_seconds
+    return jnp.floor(rows * (1.0 + 4.0 * jnp.finfo(jnp.float32).eps) + 1e-4).astype(jnp.int32)
 
 
 def until_next_row(plan: Plan, seconds: jax.Array) -> jax.Array:

@@ -13,11 +13,10 @@ import jax.numpy as jnp
 
 from fedjax_sel import tasks
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.simulation import asynchronous, clock, noise, queries, round
+from fedjax_sel.simulation import asynchronous, clock, queries, round
 from fedjax_sel.simulation.asynchronous import Flight
-from fedjax_sel.simulation.availability import available_clients, online_seconds
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.state import Carry, Plan, Records, RoundContext
+from fedjax_sel.simulation.state import Carry, Plan, Records
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.training.server import StalenessWeight
@@ -49,11 +48,9 @@ def one_step(
     """Run one round of all replicates; arguments and results are those of `round.one_round`."""
     assert plan.asynchrony is not None and plan.clock is not None
     (table, version), num_places = carry.flight, plan.num_places
-    available = available_clients(plan, federation, streams, number, carry.clock)
-    idle = ~table.in_flight if available is None else available & ~table.in_flight
-    timing = clock.speeds(plan, federation.timing, streams, number)
-    online = online_seconds(plan, federation, carry.clock)
-    context = RoundContext(plan, federation, carry, streams, number, idle, timing, online)
+    context = round.open_round(plan, carry, number, federation, streams)
+    idle = ~table.in_flight if context.available is None else context.available & ~table.in_flight
+    context = context._replace(available=idle)
 
     cohort, known = round.select(context)
     reads = round.outcome_reads(context, cohort, known)
@@ -112,13 +109,8 @@ def one_step(
         report=(trained.updates, trained.carried),
     )
     version += (aggregated.reports.mask & finite).any(axis=1)
-    carry = carry._replace(
-        params=step.params, server=step.optimizer, shared=step.shared, strategy=known.state, info=known.now.info,
-        evaluation=step.evaluation, flight=Flight(dispatch(table, new, selection.ids), version),
-        clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
-        answered=noise.answered(context, known.bill),
-    )  # fmt: skip
-    return carry._replace(clients=round.write_rows(carry.clients, selection, trained)), records
+    carry = round.close_round(context, selection, trained, reports, known, step, records)
+    return carry._replace(flight=Flight(dispatch(table, new, selection.ids), version)), records
 
 
 def arrivals(

@@ -12,15 +12,14 @@ from jax.flatten_util import ravel_pytree
 from fedjax_sel import devices
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
-from fedjax_sel.models import Model
 from fedjax_sel.models.core import Weights
 from fedjax_sel.numerics import sampling
-from fedjax_sel.simulation import availability, billing, clock, keys, ledger, noise
+from fedjax_sel.simulation import availability, billing, clock, keys, noise
 from fedjax_sel.simulation.billing import Probe, Query
 from fedjax_sel.simulation.ledger import Bill, distinct
 from fedjax_sel.simulation.state import Kept, RoundContext, ToTrain, to_train
 from fedjax_sel.strategies import facts, protocol
-from fedjax_sel.strategies.contract import Fact, Information, Selection, Strategy
+from fedjax_sel.strategies.contract import Fact, Information, Selection
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
 from fedjax_sel.strategies.privacy import NO_NOISE
 from fedjax_sel.strategies.protocol import SelectionState
@@ -150,11 +149,6 @@ def _weights(context: RoundContext, cohorts: jax.Array, reported: jax.Array) -> 
 
 # The protocol (`strategies/protocol.py`) decides which clients to query, and when; it calls `measure`. Facts are
 # measured at the round's model w^t, for all replicates at once. Shapes: S replicates, N clients, M queried clients.
-def empty(strategy: Strategy, model: Model, num_replicates: int, num_clients: int, num_classes: int) -> Information:
-    """Return fact tables without any measurement."""
-    return protocol.empty_information(strategy, ledger.fact_counts(model, num_classes), num_replicates, num_clients)
-
-
 def measure(
     context: RoundContext, info: Information, bill: Bill, who: str, ids=None, mask=None, arrives=None
 ) -> tuple[Information, Bill]:

@@ -41,12 +41,7 @@ def one_round(
         federation: the clients' data.
         streams: random keys, [S] for each purpose.
     """
-    context = RoundContext(
-        plan, federation, carry, streams, round,
-        available=noise.may_train(plan, carry, available_clients(plan, federation, streams, round, carry.clock)),
-        timing=clock.speeds(plan, federation.timing, streams, round),
-        online=availability.online_seconds(plan, federation, carry.clock),
-    )  # fmt: skip
+    context = open_round(plan, carry, round, federation, streams)
 
     # `cohort` holds the selected clients, and the mask of those whose report arrives. `selection_state` holds the
     # strategy's state, its fact tables and the round's bill.
@@ -63,14 +58,39 @@ def one_round(
     server_step = aggregate(context, cohort, trained, sums, weights)
     selection_state = learn(context, cohort, selection_state, trained, server_step, weights, reads)
     records = record(context, cohort, selection_state.bill, trained, server_step, weights, reads)
+    carry = close_round(context, cohort.selection, trained, cohort.reports, selection_state, server_step, records)
+    return carry, records
 
-    carry = carry._replace(
+
+def open_round(plan: Plan, carry: Carry, round: jax.Array, federation: Federation, streams: Streams) -> RoundContext:
+    """Return the context of a round: which clients can train, how fast they are, and how long they stay online."""
+    available = available_clients(plan, federation, streams, round, carry.clock)
+    return RoundContext(
+        plan, federation, carry, streams, round,
+        available=noise.may_train(plan, carry, available),
+        timing=clock.speeds(plan, federation.timing, streams, round),
+        online=availability.online_seconds(plan, federation, carry.clock),
+    )  # fmt: skip
+
+
+def close_round(
+    context: RoundContext,
+    selection: Selection,
+    trained: Trained,
+    reports: Selection,
+    selection_state: SelectionState,
+    server_step: ServerStep,
+    records: Records,
+) -> Carry:
+    """Return the state at w^(t+1); `trained` are the results of the clients of `selection`, which have new rows."""
+    carry = context.carry
+    return carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
-        answered=noise.answered(context, selection_state.bill), trainings=noise.trainings(context, cohort.reports),
+        answered=noise.answered(context, selection_state.bill), trainings=noise.trainings(context, reports),
+        clients=write_rows(carry.clients, selection, trained),
     )  # fmt: skip
-    return carry._replace(clients=write_rows(carry.clients, cohort.selection, trained)), records
 
 
 def write_rows(table: Kept, selection: Selection, trained: Trained) -> Kept:

@@ -172,11 +172,12 @@ def initial_state(plan: Plan, federation: Federation, root_seeds: Streams) -> tu
         jax.vmap(plan.kept_at_first)(params),
     )
     noisy = plan.noise is not None
+    of_facts = ledger.fact_counts(model, num_classes)
     carry = Carry(
         params=params,
         server=jax.vmap(plan.server.init)(params.trained),
         strategy=(),  # `_initial_states` sets it
-        info=queries.empty(plan.strategy, model, num_replicates, num_clients, num_classes),
+        info=protocol.empty_information(plan.strategy, of_facts, num_replicates, num_clients),
         clients=clients,
         shared=jax.vmap(plan.trainer.optimizer.init_shared)(params.trained),
         evaluation=evaluate_for_strategy(plan, federation, params),

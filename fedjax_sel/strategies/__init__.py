@@ -5,9 +5,9 @@ name of the form `mypackage.module:factory` loads a strategy from another packag
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from fedjax_sel.core.plugins import Parameter, Registry, Within
+from fedjax_sel.core.plugins import Registry, Within
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.clustered import clustered
 from fedjax_sel.strategies.contract import (
@@ -95,25 +95,5 @@ TABLE: dict[str, Entry] = {
 
 REGISTRY = Registry("--algo", Strategy, {name: entry.factory for name, entry in TABLE.items()})
 
-
-def names() -> tuple[str, ...]:
-    """Return the names that `make` and `--algo` take."""
-    return REGISTRY.names()
-
-
-def make(name: str, /, **hyperparameters: Any) -> Strategy:
-    """Build a strategy; see `Registry.make`.
-
-    Args:
-        name: one of `names()`, or `mypackage.module:factory`.
-        **hyperparameters: keyword arguments of the factory; values may be strings, as from a command line.
-
-    Raises:
-        UserError: the name or a hyperparameter is invalid.
-    """
-    return REGISTRY.make(name, **hyperparameters)
-
-
-def parameters(name: str) -> dict[str, Parameter]:
-    """Return a strategy's hyperparameters: name -> (type, default)."""
-    return REGISTRY.parameters(name)
+names, make, parameters = REGISTRY.names, REGISTRY.make, REGISTRY.parameters
+"""Functions that list the strategies, build one by name, and return its hyperparameters; see `Registry`."""

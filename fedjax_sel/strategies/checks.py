@@ -89,7 +89,8 @@ def selection(answer: Any, num_places: int, is_random: bool = False) -> None:
     """
     k, meaning = num_places, f"{'max_selected' if is_random else 'K'} = {num_places}"
     if not isinstance(answer, Selection):
-        raise BrokenContractError(f"`select` returns a {type(answer).__name__}; return Selection(ids, weights, mask)")
+        given = "an array" if hasattr(answer, "shape") else f"a {type(answer).__name__}"
+        raise BrokenContractError(f"`select` returns {given}; return Selection.of(ids, now.available)")
     for name, dtype in {"ids": "int32", "mask": "bool", "weights": "float32"}.items():
         leaf: Any = getattr(answer, name)
         if leaf is None:

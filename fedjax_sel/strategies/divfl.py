@@ -7,7 +7,7 @@ selection, starting from all gradients at w^0. `ideal` buys all gradients in eve
     symbol   here                            shape    meaning
     g_i      now.info.gradient.value[i]      [P]      gradient of i's mean loss over all its data, before local training
     D_ij     distances                       [N, N]   ||g_i - g_j||_2, not squared
-    G(S)     facility_location.cost          scalar   sum_j min_{i in S} D_ij bounds the error of the cohort's gradient
+    G(S)     facility_location.select_greedily        sum_j min_{i in S} D_ij bounds the error of the cohort's gradient
     gamma_i  Selection.weights               [K]      |{j : i = argmin_{s in S} D_sj}| / N, with weights="cluster-size"
 
 Information bought: `lazy`: all gradients at the start (N models down, N P floats up), then K P floats per round.

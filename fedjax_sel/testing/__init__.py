@@ -268,7 +268,7 @@ def _check(bench: Bench, games: Record, available: Any) -> None:
         where = np.argwhere(chosen != np.minimum(k, reachable))[0]
         raise Violation(
             f"{chosen[tuple(where)]} clients are selected, but {reachable[tuple(where)]} are available and K = {k}; "
-            "fill all places while available clients remain"
+            "select the clients of now.available (None: all), as many as there are places"
         )
     if games.candidates is not None:
         ordered = np.sort(games.candidates, axis=-1)

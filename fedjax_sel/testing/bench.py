@@ -25,6 +25,7 @@ from fedjax_sel.strategies.contract import (
     no_state,
 )
 from fedjax_sel.strategies.facts import KINDS, NEVER, Request, always, shape
+from fedjax_sel.strategies.from_numpy import own_errors
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 
 
@@ -425,9 +426,10 @@ class Bench:
             chosen = jax.tree.map(lambda leaf: leaf[world], all_worlds)
             return play_rounds(self.strategy, options, rounds, carry, jax.random.fold_in(key, 1), chosen)[1]
 
-        carry = initial_carry(self.strategy, *jax.jit(jax.vmap(start, (0, 0, None)))(keys, index, stacked))
-        records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
-        records = jax.tree.map(np.asarray, records)
+        with own_errors():  # games with a failed call are not kept
+            carry = initial_carry(self.strategy, *jax.jit(jax.vmap(start, (0, 0, None)))(keys, index, stacked))
+            records = jax.jit(jax.vmap(play, (0, 0, 0, None)))(carry, keys, index, stacked)
+            records = jax.tree.map(np.asarray, records)
         parts = (index == position for position in range(len(table)))
         return {name: jax.tree.map(lambda leaf, part=part: leaf[part], records) for name, part in zip(table, parts)}
 

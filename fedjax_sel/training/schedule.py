@@ -13,7 +13,7 @@ from fedjax_sel.errors import UserError
 #
 # The swap-or-not shuffle (Hoang, Morris, Rogaway, CRYPTO 2012): in every pass each position x is paired with
 # (word - x) mod n, and a hash of the pair decides whether the two swap. A pass is a bijection on 0..n-1 for any hash,
-# so each example occurs exactly once. Sorting random numbers is slow on a CPU (see benchmarks/shuffle.py).
+# so each example occurs exactly once. Sorting random numbers is slow on a CPU.
 
 PASSES = 24  # positions, and pairs of positions, are uniform to about 2^-12 (tests/training)
 

@@ -46,10 +46,24 @@ def test_a_share_of_each_client_tests_and_unseen_clients_test_with_all_examples(
         assert {*part.remainder} == {*range(whole.num_examples)} - {*np.concatenate(part.indices)}
 
 
-def test_examples_that_clients_share_are_tested_or_trained_on():
-    shared = SMALL.replace(partition="skewness", skewness_main="random")
-    for part, tests in zip(*(getattr(pose(shared), name) for name in ("partitions", "client_tests"))):
-        assert not {*np.concatenate(tests.positions)} & {*np.concatenate(part.indices)}
+@pytest.mark.parametrize("label_noise", [0.0, 0.1])
+def test_examples_that_clients_share_are_tested_or_trained_on(label_noise):
+    """With label noise, each client has its own copy of a shared example."""
+    shared = {"partition": "skewness", "skewness_main": "random", "client_test": 0.1, "unseen_clients": 0.0}
+    problem = pose(SMALL.replace(label_noise=label_noise, **shared))
+    assert problem.client_tests is not None
+    images = [image.tobytes() for image in problem.dataset.train_images]
+    for part, tests in zip(problem.partitions, problem.client_tests):
+        tested, trained = ({images[i] for own in lists for i in own} for lists in (tests.positions, part.indices))
+        assert tested and not tested & trained
+
+
+def test_a_client_whose_examples_others_test_on_is_named():
+    pairs = partition.Partition.from_indices([[0, 1], [0, 1], [2, 3, 4]], 5)
+    dataset = natural(np.arange(5), np.arange(2))
+    with pytest.raises(UserError, match=r"client 0 has no training example, .* lower --client-test"):
+        for seed in range(20):
+            partition.split_tests(pairs, dataset, 0.5, 0, seed)
 
 
 def test_without_the_settings_nothing_changes():

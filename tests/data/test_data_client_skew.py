@@ -76,6 +76,12 @@ def test_contrast_scales_about_the_mean_of_an_image():
     assert 0.6 < factors.min() < 0.85 and 1.05 < factors.max() < 1.51, "below 1.5, for pixels are clipped at 0 and 255"
 
 
+@pytest.mark.parametrize(("share", "clients"), [(0.5, 0.001), (0.001, 1.0)])
+def test_label_noise_that_rounds_to_nothing_is_rejected(share, clients):
+    with pytest.raises(UserError, match=r"--label-noise: .* rounds to no wrong label; raise it or --noisy-clients"):
+        changed(label_noise=share, noisy_clients=clients)
+
+
 @pytest.mark.parametrize(("share", "clients"), [(0.3, 1.0), (0.5, 0.25)])
 def test_label_noise_is_exact_per_client(share, clients):
     dataset, (made,), pairs = changed(label_noise=share, noisy_clients=clients)

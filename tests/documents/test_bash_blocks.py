@@ -131,7 +131,7 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("fedjax-sel train --preset nothing", "nothing"),
         ("python -m fedjax_sel compare --algos random --lst", "does not know --lst"),
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
-        ("python benchmarks/shuffle.py --presets x", "does not know --presets"),
+        ("python benchmarks/wide.py --presets x", "does not know --presets"),
         ("python benchmarks/nowhere.py", "is not there"),
         ("python -m studies papers-setting --nonsense", "does not know --nonsense"),
         ("tools/test_versions.py --nonsense", "does not know --nonsense"),

@@ -30,7 +30,7 @@ def result(final=0.8, rounds=ROUNDS, seconds=None, **changes):
     of, rng = config(**changes), np.random.default_rng(round(1000 * final))
     shape = (len(of.run.seeds), rounds)
     rising = np.linspace(0.1, final, rounds) + 0.03 * rng.normal(size=shape)
-    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.clip(rising, 0, 1))
+    measured = dict.fromkeys(tasks.names(tasks.classification()), np.clip(rising, 0, 1))
     measured |= {"test_loss": 2.3 - rising, "gemd": np.abs(rng.normal(0.1, 0.1, shape))}
     measured |= {} if seconds is None else {"seconds": np.full(shape, seconds, np.float32)}
     cohorts = np.stack([[rng.permutation(CLIENTS)[:SELECTED] for _ in range(rounds)] for _ in range(shape[0])])

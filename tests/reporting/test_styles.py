@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fedjax_sel import strategies
 from fedjax_sel.reporting import comparison, plots
@@ -71,3 +72,17 @@ def test_a_run_has_the_same_color_in_its_own_picture(tmp_path, monkeypatch):
     style = plots.styles_of(["oort"])["oort"]
     assert found == {(style.color, style.line)}
     assert np.unique([one["label"] for one in drawn]).tolist() == ["oort", "random"]
+
+
+def test_a_curve_that_ends_at_infinity_is_labelled_at_its_last_finite_value():
+    axis = Figure().subplots()
+    axis.plot([1, 2, 3], [1.0, 2.0, np.inf], label="diverged")
+    axis.plot([1, 2, 3], [np.nan, np.inf, np.inf], label="never finite")
+    axis.plot([1, 2, 3], [1.0, 1.5, 1.5], label="usual")
+    plots.label_ends(axis, 3.0)
+    assert [(text.get_text(), text.xy[0]) for text in axis.texts] == [("usual", 3), ("diverged", 2)]
+
+
+def test_a_measure_above_its_usual_range_has_its_whole_band():
+    band = plots.band(np.array([[80.0], [82.0]]), 1.0)
+    assert band.high > 81 and plots.band(np.array([[0.9], [1.0]]), 1.0).high == 1.0

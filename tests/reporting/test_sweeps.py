@@ -1,11 +1,15 @@
 """Sweeps: a grid of settings, each strategy's best one, and the warning at an edge of the grid."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
 import fedjax_sel
 from fedjax_sel.cli import compare
 from fedjax_sel.reporting import sweeps
+from fedjax_sel.reporting.comparison import Spread
 
 SMALL = ["--num-clients", "12", "--num-selected", "3", "--rounds", "2", "--chunk", "2"]
 
@@ -41,6 +45,18 @@ def test_the_best_setting_is_that_of_the_largest_mean(swept):
     folder = swept.out / "learning_rate=0.1" / "random"
     assert fedjax_sel.load(folder).config.training.learning_rate == 0.1
     np.testing.assert_array_equal(fedjax_sel.load(folder).cohorts, swept.result("random", "learning_rate=0.1").cohorts)
+
+
+def test_a_setting_with_a_diverged_seed_is_not_the_best():
+    grid = sweeps.make_grid({"learning_rate": [0.1, 10]})
+    diverged, usual = Spread(np.nan, np.nan, np.nan, 1, 2), Spread(0.2, 0.1, 0.1, 2, 2)
+    spreads = {"learning_rate=10": diverged, "learning_rate=0.1": usual}
+    rows: Any = [
+        SimpleNamespace(algo="random", setting=setting, last_rounds=spread, higher_is_better=False)
+        for setting, spread in spreads.items()
+    ]
+    assert sweeps.best(rows, grid)["random"].setting == "learning_rate=0.1"
+    assert sweeps.best(rows[:1], grid) == {}
 
 
 def test_names_have_no_edge():

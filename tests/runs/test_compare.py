@@ -459,7 +459,7 @@ def made_up(accuracy, bytes_down, cohorts, target, num_clients=4):
     )
     counts = dict.fromkeys(Ledger._fields, np.zeros((seeds, rounds), np.int64))
     ledger = Ledger(**{**counts, "bytes_down": np.asarray(bytes_down), "bytes_up": 2 * np.asarray(bytes_down)})
-    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full((seeds, rounds), np.nan))
+    measured = dict.fromkeys(tasks.names(tasks.classification()), np.full((seeds, rounds), np.nan))
     measured |= {"test_accuracy": accuracy, "gemd": np.full((seeds, rounds), 0.5)}
     seconds = np.arange(1.0, rounds + 1)
     return Result(

@@ -30,7 +30,7 @@ def made_up(last, target=0.6, rounds=12, arrival=None, seconds=None):
         if at is not None:
             accuracy[seed, at - 1] = target
     ledger = Ledger(*(np.ones(accuracy.shape, np.int64) for _ in Ledger._fields))
-    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.full(accuracy.shape, np.nan))
+    measured = dict.fromkeys(tasks.names(tasks.classification()), np.full(accuracy.shape, np.nan))
     measured["test_accuracy"] = accuracy
     if seconds is not None:
         measured["seconds"] = np.full(accuracy.shape, seconds, np.float32)

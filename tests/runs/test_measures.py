@@ -46,6 +46,17 @@ def test_what_is_undefined():
     assert math.isnan(measures.of_examples("regression", np.ones((3, 1)), np.ones((3, 1)))["R2"])
 
 
+@pytest.mark.parametrize("task,shape", [
+    ("classification", (8,)), ("multilabel", (8,)), ("next_token", (3, 8)), ("regression", (1,)),
+])  # fmt: skip
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_model_that_diverged_has_no_measures(task, shape, value):
+    outputs = np.full((4, *shape), value)
+    targets = RNG.integers(2, size=(4, *(shape if task == "multilabel" else shape[:-1])))
+    found = measures.of_examples(task, outputs, targets)
+    assert found and all(map(math.isnan, found.values()))
+
+
 def test_regression_and_tokens_and_labels():
     targets, predicted = RNG.normal(size=(30, 2)), RNG.normal(size=(30, 2))
     found = measures.of_examples("regression", predicted, targets)
@@ -57,7 +68,7 @@ def test_regression_and_tokens_and_labels():
     losses = [-chosen[i, j, tokens[i, j]] for i, j in np.argwhere(counts)]
     found = measures.of_examples("next_token", logits, tokens)
     assert found["perplexity"] == pytest.approx(np.exp(np.mean(losses)))
-    assert found["accuracy"] == pytest.approx((logits.argmax(-1) == tokens)[counts].mean())
+    assert found["accuracy of tokens"] == pytest.approx((logits.argmax(-1) == tokens)[counts].mean())
     labels = RNG.integers(0, 2, (60, 8))
     found = measures.of_examples("multilabel", LOGITS, labels)
     assert found["AUC"] == pytest.approx(scores.roc_auc_score(labels, LOGITS, average="macro"), abs=1e-6)

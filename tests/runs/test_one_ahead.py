@@ -74,7 +74,8 @@ def test_slow_chunks_are_awaited_before_the_next_one_begins(monkeypatch):
     monkeypatch.setattr(experiment, "SLOW", 0.01)
     monkeypatch.setattr(experiment, "_wait", wait)
     assert _read(monkeypatch, rounds=8, log=log)[:11] == [
-        "begin 2", "begin 4", "wait 2", "read 2", "wait 4", "begin 6", "wait 4", "read 4", "wait 6", "begin 8", "wait 6",
+        "begin 2", "begin 4", "wait 2", "read 2", "wait 4",
+        "begin 6", "wait 4", "read 4", "wait 6", "begin 8", "wait 6",
     ]  # fmt: skip
 
 

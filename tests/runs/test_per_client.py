@@ -51,7 +51,8 @@ def test_the_clients_are_those_of_the_result(result, changes):
 def test_another_experiment_is_refused(result, changes, words):
     with pytest.raises(UserError, match=f"^per_client: {words}") as caught:
         fedjax_sel.per_client(result, line(**changes))
-    assert str(caught.value).endswith("; give the experiment of this result")
+    name = words.split(" is ")[0]
+    assert str(caught.value).endswith(f"; give the experiment of this result (experiment.replace({name}=...))")
 
 
 @pytest.mark.slow

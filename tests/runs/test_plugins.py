@@ -176,6 +176,19 @@ def test_an_edited_plugin_is_named_without_any_checkpoint(here):
     assert "own_strategy:sound was edited since" in resume.edited_plugins(here / "run", config)[0]
 
 
+@pytest.mark.slow
+def test_a_comparison_marks_rows_of_earlier_code(capsys, here):
+    flags = ["--algos", "random", "own_strategy:sound", *QUICK, "--out", "compared"]
+    assert command(capsys, compare.main, *flags)[0] == 0
+    assert "earlier code" not in (here / "compared" / "comparison.md").read_text()
+    forget()
+    (here / "own_helper.py").write_text("EDITED = True\n")
+    code, _, err = command(capsys, compare.main, *flags)
+    assert code == 0 and "to run it again, remove compared/own_strategy-sound" in err
+    page = (here / "compared" / "comparison.md").read_text()
+    assert "Some or all rounds are from earlier code:\n\n* own_strategy:sound, " in page
+
+
 def test_other_data_that_a_strategy_read_are_named(here):
     (here / "reads_data.py").write_text(
         "import numpy as np\nfrom fedjax_sel.strategies.contract import Selection, Strategy\n"

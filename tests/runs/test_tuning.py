@@ -101,6 +101,11 @@ def test_a_value_at_an_end_of_its_range_is_named(item, near):
     assert {value: one.edge(value) != "" for value in near} == near and one.edge(None) == ""
 
 
+def test_an_end_that_is_the_parameters_own_limit_is_not_named():
+    (one,) = tuning.parse_space(["cut=0.1:1"], BASE.replace(algo="oort"))
+    assert one.edge(0.99) == "" and "widen the range" in one.edge(0.1)
+
+
 @pytest.mark.parametrize("given,words", [
     (["--space", "learning-rat=1:2"], "--space: unknown 'learning_rat'; did you mean 'learning_rate'"),
     (["--space", "exploraton=1:2"], "did you mean 'exploration'?"),

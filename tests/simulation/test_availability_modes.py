@@ -1,8 +1,10 @@
 """Modes of availability: their frequencies, their draws, and their tables as traces."""
 
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -204,3 +206,13 @@ def test_a_resumed_run_is_an_uninterrupted_one(name, parameters, tmp_path):
         table = fedjax_sel.availability_table(config.replace(rounds=9), seed)
         for round, cohort in enumerate(whole.cohorts[place]):
             assert set(cohort[cohort >= 0].tolist()) <= set(np.flatnonzero(table[round]))
+
+
+@pytest.mark.parametrize("period", [10.1, 15.6, 59.9, 600.0])
+def test_a_wait_for_the_next_row_reaches_it(period):
+    """Also at late times, where float32's rounding exceeds any constant tolerance."""
+    plan: Any = SimpleNamespace(availability_seconds=period)
+    begun = jnp.float32(np.random.default_rng(0).uniform(0, 3e5, 20_000))
+    rows = jax.jit(lambda seconds: availability._row(plan, seconds))
+    wait = jax.jit(lambda seconds: availability.until_next_row(plan, seconds))
+    assert (rows(begun + wait(begun)) > rows(begun)).all()

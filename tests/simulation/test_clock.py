@@ -413,3 +413,9 @@ def test_damaged_files_of_devices_are_one_clear_line(tmp_path, name, content, me
 def test_values_of_devices_are_one_number_per_client(value):
     with pytest.raises(UserError, match=r"timing: .*give one number per client"):
         fedjax_sel.Experiment.of(timing=timing.Timing(*value))
+
+
+@pytest.mark.parametrize("law", [timing.correlated(), timing.tiers(by="label")])
+def test_devices_that_depend_on_labels_need_classes(law):
+    with pytest.raises(UserError, match="--timing: its devices depend on labels, but the data have no classes"):
+        law.draw(np.random.default_rng(0), Clients(np.full(5, 10), np.zeros((5, 0), int)))

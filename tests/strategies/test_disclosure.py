@@ -33,6 +33,10 @@ def test_parameters_need_be_valid_only_in_the_run_itself(algo, parameters, size)
     assert server_sees(algo, tuple(parameters.items()), size) == expected
 
 
+def test_that_of_a_plug_in_is_unknown():
+    assert server_sees("somebodys:strategy", (), (100, 10, 50)) == "unknown"
+
+
 def made(update=None, requests=()):
     strategy = Strategy("mine", lambda key, state, now: Selection.of(now.env.sizes[: now.env.num_selected], None))
     return strategy._replace(requests=requests, **({} if update is None else {"update": update}))

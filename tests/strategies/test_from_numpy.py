@@ -164,6 +164,12 @@ def test_errors_name_the_function_and_the_round(where, words, capfd):
             server.update()
 
 
+def test_the_kit_reports_a_failing_function_and_not_what_follows_from_it():
+    report = testing.examine(broken("select"), games=16, run=False)
+    failed = {name: found.why for name, found in report.findings.items() if found.status == "failed"}
+    assert failed and all("`select` failed in round" in reason for reason in failed.values())
+
+
 def test_wrong_arguments():
     with pytest.raises(UserError, match="`update` needs a state; give init="):
         from_numpy("mine", uniform, update=count)

@@ -157,6 +157,9 @@ def test_and_without_annotations_by_its_defaults_or_as_numbers(module):
         ("somebodys:", {}, "--algo somebodys:: not of the form mypackage.module:factory"),
         (":typed", {}, "not of the form mypackage.module:factory"),
         ("some/where.py:typed", {}, "not of the form mypackage.module:factory"),
+        ("somebodys.py:typed", {}, "leave out .py; give somebodys:typed"),
+        ("pow_d[num_candidates=20]", {}, "give --algo pow_d --algo-args num_candidates=20"),
+        ("somebodys:typed[steps=2]", {}, "give --algo somebodys:typed --algo-args steps=2"),
     ],
 )
 def test_a_plug_in_that_does_not_work_is_answered_in_one_sentence(module, name, arguments, message):

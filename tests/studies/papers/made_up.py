@@ -18,7 +18,7 @@ def result(accuracy, cohorts=None, **columns):
         seeds=seeds, rounds=rounds, num_clients=NUM_CLIENTS, num_selected=1
     )
     ledger = Ledger(*(np.ones((seeds, rounds), np.int64) for _ in Ledger._fields))
-    measured = dict.fromkeys(tasks.names(tasks.classification()).all, np.ones((seeds, rounds)))
+    measured = dict.fromkeys(tasks.names(tasks.classification()), np.ones((seeds, rounds)))
     measured |= {"test_accuracy": accuracy, **columns}
     cohorts = np.zeros((seeds, rounds, 1), np.int32) if cohorts is None else np.asarray(cohorts, np.int32)
     seconds = np.arange(1.0, rounds + 1)

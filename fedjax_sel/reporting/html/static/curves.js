@@ -17,11 +17,13 @@ function runningMean(values, width) {
   });
 }
 
-// Returns the limits of the band at each point, clipped to the measure's range; null without a band.
+// Returns the limits of the band at each point, clipped to the measure's range if no seed is outside; null without one.
 function bandOf(curve, mean, deviation, seeds, floor, ceiling) {
   if (seeds < 2 || state.band === "none") return null;
   const wide = state.band === "interval" ? student(seeds - 1) / Math.sqrt(seeds) : 1;
-  const cut = (value) => Math.min(Math.max(value, floor ?? -Infinity), ceiling ?? Infinity);
+  const least = curve.low.some((value) => value < floor) ? -Infinity : floor ?? -Infinity;
+  const most = curve.high.some((value) => value > ceiling) ? Infinity : ceiling ?? Infinity;
+  const cut = (value) => Math.min(Math.max(value, least), most);
   if (state.band === "range") return { low: curve.low.map(cut), high: curve.high.map(cut) };
   return {
     low: mean.map((value, i) => cut(value - wide * deviation[i])),

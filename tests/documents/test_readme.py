@@ -89,7 +89,7 @@ def test_its_advice_follows_from_the_results():
     assert f"it loses {-float(noise['fed_cbs']['accuracy_difference']):.3f}." in READ
     mild = [leaderboard(f"{task}-dir0.3") for task in ("gray", "color")]
     gains = [float(one["fed_cbs"]["accuracy_difference"]) for one in mild]
-    words = "`fed_cbs` gains {:.3f} (gray) and {:.3f} (color), `clustered` nothing significant."
+    words = "`fed_cbs` gains {:.3f} (gray), {:.3f} (color), `clustered` nothing significant."
     assert words.format(*gains) in " ".join(READ.split())
     assert not any(one["clustered"]["accuracy_verdict"] == "better" for one in mild)
     sized, by_share = ([leaderboard(f"{name}{of}") for name in ("gray-sizes", "text-roles")] for of in ("", "-md"))

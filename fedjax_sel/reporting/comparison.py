@@ -235,7 +235,8 @@ final model's measure on each client's training data. Participation gap: largest
 which a client trained. Worst tenth: mean of the measure over the worst-served tenth of clients. Seed-rounds/s are
 wall-clock for all seeds together, without the first chunk of each process. The extra time of the first chunks is the
 compilation time. Runs of one chunk have neither. The server sees: the most that it learns about single clients in
-order to select. Largest epsilon: what --privacy guarantees for these answers, and --private-training for the models."""
+order to select (of a plug-in, `fedjax-sel list NAME` tells it). Largest epsilon: what --privacy guarantees for these
+answers, and --private-training for the models."""
 NOTES_ON_PAIRS = """Differences are paired by seed. Intervals are BCa bootstrap intervals of each difference alone.
 Joint p-values are from a two-sided test that flips the signs of a seed's differences in the whole table at once. Leads
 in seeds: the number of seeds in which the first strategy is better. Better or worse: the joint p-value is at most 0.05

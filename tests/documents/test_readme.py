@@ -59,10 +59,9 @@ def test_its_advice_follows_from_the_results():
     gains = [float(task["random + fedyogi"]["accuracy_difference"]) for task in tasks]
     kept = float(tasks[0]["random + fedyogi"]["accuracy_at_best_round_difference"])
     words = f"gains {gains[0]:.3f} (gray) and {gains[1]:.3f} (color), at the best round {kept:.3f} (gray)."
-    assert f"FedYogi alone {words}" in READ
+    assert f"FedYogi {words}" in READ
     assert leaderboard("gray-2labels-own")["clustered"]["accuracy_verdict"] == "not significant"
     lost = tasks[0]["fedcor + fedyogi"]
-    assert "With FedYogi, `fedcor` gains nothing (gray)." in READ
     assert lost["accuracy_verdict"] == "not significant"
     for row in ("fed_cbs", "fedcor", "random + fedyogi"):  # early stopping takes away a part
         assert all(
@@ -89,7 +88,7 @@ def test_its_advice_follows_from_the_results():
     assert f"it loses {-float(noise['fed_cbs']['accuracy_difference']):.3f}." in READ
     mild = [leaderboard(f"{task}-dir0.3") for task in ("gray", "color")]
     gains = [float(one["fed_cbs"]["accuracy_difference"]) for one in mild]
-    words = "`fed_cbs` gains {:.3f} (gray), {:.3f} (color), `clustered` nothing significant."
+    words = "`fed_cbs` gains {:.3f} (gray), {:.3f} (color)."
     assert words.format(*gains) in " ".join(READ.split())
     assert not any(one["clustered"]["accuracy_verdict"] == "better" for one in mild)
     sized, by_share = ([leaderboard(f"{name}{of}") for name in ("gray-sizes", "text-roles")] for of in ("", "-md"))
@@ -303,7 +302,7 @@ def test_its_speeds_are_those_of_the_file_that_it_names():
         for case in cases
     )
     assert len(cases) == 4 and times[0] >= 1
-    assert f"With convolutions, fedjax_sel is [{times[0]:.1f} to {times[-1]:.1f} times as fast]" in READ
+    assert f"With convolutions, it has [{times[0]:.1f} to {times[-1]:.1f} times](" in READ
     for name, (speed, ratio) in rows.items():
         rival = measured["rivals"][names[name]]
         assert speed == f"{rival['rounds_per_second']:.1f}" and ratio == f"{ours / float(speed):.1f}"

@@ -43,7 +43,7 @@ class ComparisonResult:
         failed: name and error of each failed run.
         stopped: whether a signal stopped it before its last run; the same call resumes it.
         stopped_by: the number of that signal; 0 after an immediate Ctrl-C.
-        edited: run and plug-in of which some or all rounds are from earlier code.
+        edited: a sentence per run and plug-in with rounds of earlier code.
     """
 
     out: Path

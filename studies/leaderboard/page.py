@@ -30,17 +30,18 @@ from studies.papers_setting.tuning import DRAWS
 
 SHARE_OF_FULL = 0.95
 """Second target: this share of the accuracy of `full`."""
+MAIN, BEST, BEST_TEST = "accuracy", "accuracy_at_best_round", "accuracy_at_best_test_round"
+IN_SECONDS = "accuracy_at_equal_seconds"
 TESTED = {
-    "accuracy": "test accuracy, last ten rounds",
-    "accuracy_at_best_round": "at the best round on the clients' own tests",
-    "accuracy_at_best_test_round": "at the best round on the test set",
+    MAIN: "test accuracy, last ten rounds",
+    BEST: "at the best round on the clients' own tests",
+    BEST_TEST: "at the best round on the test set",
     "accuracy_at_equal_megabytes": "at equal MB",
-    "accuracy_at_equal_seconds": "at equal seconds",
+    IN_SECONDS: "at equal seconds",
     "clients": "clients' own tests",
     "worst_decile": "worst tenth of clients on their own tests",
 }
 """Measures with verdicts; each is a family in each setting. The first is the main one."""
-MAIN, BEST, BEST_TEST, _, IN_SECONDS = [*TESTED][:5]
 NUM_CLASSES = 10
 
 COMMON = """Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
@@ -62,7 +63,7 @@ class Table(NamedTuple):
     values: dict[str, dict[str, np.ndarray]]  # row -> measure -> [seeds]
     times_random: dict[str, float]  # traffic as a multiple of random selection's
     found: dict[tuple[str, str], Comparison]  # (measure, row) -> comparison with its baseline
-    rows: Mapping[str, Series]
+    rows: Mapping[str, Series]  # row -> its curves
 
     def gain(self, row: str, measure: str = MAIN) -> str:
         """Return the gain over the baseline as text; bold if significant."""
@@ -182,7 +183,7 @@ All seeds have the same clients."""
 
 
 def _limits(rows: Mapping[str, Series]) -> str:
-    """Return how far random selection has converged, and whether equal MB end before FedCor selects."""
+    """Return sentences on the convergence of random selection, and on FedCor's rounds at equal MB."""
     baseline = rows[BASELINE]
     before = baseline.test_accuracy[:, : round((1 - measures.LAST_SHARE) * baseline.rounds)]
     later = (measures.last_rounds(baseline) - metrics.mean_of_last_rounds(before)).mean()
@@ -190,7 +191,7 @@ def _limits(rows: Mapping[str, Series]) -> str:
     if "fedcor" in rows:
         warmup = strategies.make("fedcor").requests[0].when.rules[0].last  # losses of all are bought until then
         paid = measures.paid_rounds(rows["fedcor"], measures.common(rows, NUM_CLASSES).megabytes).mean()
-        text += f" At equal MB, `fedcor` has run {paid:.0f} rounds; its first {warmup} are random selection."
+        text += f" At equal MB, `fedcor` has run {paid:.0f} rounds; its first {warmup} select at random."
     return text
 
 
@@ -410,8 +411,9 @@ def _at_best(tables: Mapping[str, Table]) -> str:
 def _families(tables: Sequence[Table]) -> str:
     families = sum(len({measure for measure, _ in table.found}) for table in tables)
     return (
-        f"These pages have {families} families (settings x measures). A family holds a false verdict with a "
-        f"probability of at most 5 %, so that up to {0.05 * families:.0f} of them are expected to hold one."
+        f"These pages have {families} families (settings x measures), without the leaders' comparisons and the gains\n"
+        f"in parentheses. A family holds a false verdict with a probability of at most 5 %: up to "
+        f"{0.05 * families:.0f} are expected to hold one."
     )
 
 

@@ -88,7 +88,7 @@ def test_its_advice_follows_from_the_results():
     assert f"it loses {-float(noise['fed_cbs']['accuracy_difference']):.3f}." in READ
     mild = [leaderboard(f"{task}-dir0.3") for task in ("gray", "color")]
     gains = [float(one["fed_cbs"]["accuracy_difference"]) for one in mild]
-    words = "`fed_cbs` gains {:.3f} (gray), {:.3f} (color)."
+    words = "`fed_cbs` gains {:.3f} (gray), {:.3f} (color), `clustered` nothing."
     assert words.format(*gains) in " ".join(READ.split())
     assert not any(one["clustered"]["accuracy_verdict"] == "better" for one in mild)
     sized, by_share = ([leaderboard(f"{name}{of}") for name in ("gray-sizes", "text-roles")] for of in ("", "-md"))
@@ -99,7 +99,7 @@ def test_its_advice_follows_from_the_results():
     more = [(one["clustered"], one["fed_cbs"]) if "fed_cbs" in one else (one["clustered"],) for one in by_share]
     added = [float(row["accuracy_difference"]) for of_one in more[::-1] for row in of_one]  # text first
     words = (
-        "(`random[variant=md]`) gains {:.3f} (text: {:.3f}), at equal seconds nothing (text: loses {:.3f}); "
+        "(`random[variant=md]`) gains {:.3f} (text: {:.3f}), at equal seconds nothing (text: -{:.3f}); "
         "`clustered` adds {:.3f} (text: nothing), `fed_cbs` {:.3f} (best rounds: nothing), `fedcor` loses."
     ).format(*gains, gain_at_equal_seconds("text-roles-md"), *added[1:])
     assert words in " ".join(READ.split()) and more[1][0]["accuracy_verdict"] == "not significant"

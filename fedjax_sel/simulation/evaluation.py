@@ -48,7 +48,14 @@ def means(plan: Plan, values: tuple[dict[str, jax.Array], jax.Array]) -> Measure
     of_first = measures[first.name]
     total = of_first.sum(axis=1, dtype=jnp.float32 if jnp.issubdtype(of_first.dtype, jnp.floating) else jnp.int32)
     found = {name: leaf.astype(jnp.float32).mean(axis=1) for name, leaf in measures.items()}
-    return Measured(found, losses.mean(axis=1), total if first.higher_is_better else -total)
+    return Measured(*_worst_if_nan(plan, found, losses.mean(axis=1)), total if first.higher_is_better else -total)
+
+
+def _worst_if_nan(plan: Plan, means: dict[str, jax.Array], loss: jax.Array) -> tuple[dict[str, jax.Array], jax.Array]:
+    """Return means in which NaN, of a diverged model, is the worst value: records mark a missing evaluation by NaN."""
+    worst = {each.name: -jnp.inf if each.higher_is_better else jnp.inf for each in plan.trainer.task.measures}
+    found = {name: jnp.where(jnp.isnan(mean), worst[name], mean) for name, mean in means.items()}
+    return found, jnp.where(jnp.isnan(loss), jnp.inf, loss)
 
 
 def client_measures(
@@ -69,8 +76,9 @@ def train_metrics(plan: Plan, federation: Federation, weights: Weights) -> Train
     sums, losses = _sums_of_clients(plan, federation, weights, tests=False)
     total, first = federation.train_sizes.sum(axis=1), plan.trainer.task.measure
     means = {name: values.sum(axis=1) / total for name, values in sums.items()}
+    means, loss = _worst_if_nan(plan, means, losses.sum(axis=1) / total)
     spread = _spread(plan, sums[first.name] / federation.train_sizes)
-    return TrainMetrics(means, losses.sum(axis=1) / total, *spread)
+    return TrainMetrics(means, loss, *spread)
 
 
 def _spread(plan: Plan, of_clients: jax.Array) -> tuple[jax.Array, ...]:

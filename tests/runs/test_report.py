@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel import tasks
 from fedjax_sel.cli import command_line, report
+from fedjax_sel.models.core import Weights
+from fedjax_sel.reporting.html import Run
 from fedjax_sel.runs import folder, reading
 from fedjax_sel.runs.run_files import Result
 from fedjax_sel.simulation.ledger import Ledger
@@ -120,3 +123,13 @@ def test_runs_of_other_settings_have_tables_targets_and_pictures_of_their_own(re
     assert "Different setting: data or partition (the SHA-256 differs)\n" in third
     for part, picture in zip((first, second, third), pictures):
         assert re.search(rf"^Curves in .*{picture}$", part, re.MULTILINE)
+
+
+def test_measures_leave_out_a_run_that_names_code(capsys, monkeypatch):
+    configs = {"mine": BASE.replace(algo="own.py:mine")}
+    monkeypatch.setattr(folder, "stored_config", lambda path: configs.get(path.name, BASE))
+    monkeypatch.setattr(fedjax_sel, "load", lambda path: dataclasses.replace(found(BASE), weights=Weights({}, {})))
+    monkeypatch.setattr(fedjax_sel, "measures", lambda result: {"macro F1": np.array([0.25])})
+    table = report.measures([Run(name, Path(name), found(BASE)) for name in ("mine", "random")])
+    assert "| random | 0.2500 |" in table and "| mine |  |" in table
+    assert "mine names code (own.py:mine)" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """What evaluation on the devices hands to the measures of a run."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -55,3 +56,14 @@ def test_a_measure_that_is_a_share_is_added_up_as_one():
     halves = tasks.Measure("half", lambda prediction, targets: 0.5 * prediction[:, 0])
     found = evaluated(200, [60], 50, tasks.classification()._replace(measures=(halves,)))
     assert found.correct.tolist() == [30.0] and found.measures["half"].tolist() == [pytest.approx(0.15)]
+
+
+def test_a_diverged_model_has_the_worst_value_since_nan_is_a_missing_evaluation():
+    gain = tasks.Measure("gain", lambda prediction, targets: targets - prediction)
+    task = tasks.regression()
+    plan: Any = SimpleNamespace(trainer=SimpleNamespace(task=task._replace(measures=(gain, *task.measures))))
+    broken = jnp.asarray([[1.0, jnp.nan], [1.0, 3.0]])
+    found = evaluation.means(plan, ({each.name: broken for each in plan.trainer.task.measures}, broken))
+    np.testing.assert_array_equal(found.measures.pop("gain"), [-np.inf, 2.0])
+    for mean in (*found.measures.values(), found.loss):
+        np.testing.assert_array_equal(mean, [np.inf, 2.0])

@@ -157,12 +157,14 @@ def test_the_leaderboards_tables_are_taken_in_as_soon_as_they_are_there(tool, tm
     tuned.mkdir(parents=True)
     (tuned / "README.md").write_text("# Fashion-MNIST, MLP, one label per client\n")
     (tuned / "table.csv").write_text(
-        "row,times_random,accuracy_verdict,accuracy_at_equal_megabytes_verdict\nrandom,1,,\nafl,2,worse,better\n"
+        "row,times_random,accuracy_verdict,accuracy_at_equal_megabytes_verdict,accuracy_at_equal_seconds_verdict\n"
+        "random,1,,,\nafl,2,worse,worse,better\n"
     )
     box = results.in_short(tmp_path, "afl")
-    assert box["megabytes"].startswith("1.50 to 2.00 times") and len(box) == 7
+    assert box["megabytes"].startswith("1.50 to 2.00 times") and len(box) == 8
     assert box["after equal rounds"].startswith("better in 0, worse in 1 of 1 [settings with tuned rates]")
-    assert box["worse after equal rounds"] == box["better at equal megabytes"] == "Fashion-MNIST: one label per client"
+    assert box["at equal megabytes"].startswith("better in 0, worse in 1 of 1 ")
+    assert box["worse after equal rounds"] == box["better at equal seconds"] == "Fashion-MNIST: one label per client"
     assert list(results.in_short(tmp_path, "oort")) == ["measured"]
 
 

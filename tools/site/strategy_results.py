@@ -14,9 +14,10 @@ _STUDIES = (
     "reference-",
 )  # parts of the papers' setting under other conditions
 
-_BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting
+_BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting, where clocks are apart
     "after equal rounds": ("accuracy", "last_rounds_accuracy"),
     "at equal megabytes": ("accuracy_at_equal_megabytes", "accuracy_at_100_percent_of_megabytes"),
+    "at equal seconds": ("accuracy_at_equal_seconds", None),
 }
 
 
@@ -51,17 +52,18 @@ def in_short(root: Path, name: str) -> dict[str, str]:
         if tuned:
             verdicts = [(title, row[f"{measure}_verdict"]) for title, row in tuned]
             found[budget] = f"{_counts(verdicts)} of {board}"
-            for kind in ("better", "worse"):
+            for kind in ("better", "worse") if budget != "at equal megabytes" else ():
                 titles = [title for title, verdict in verdicts if verdict == kind]
                 found |= {f"{kind} {budget}": _by_data_set(titles)} if titles else {}
+        if not settings or measure_of_papers is None:
+            continue
         lead = ""
         for row in across:
             if row["row"] == name:
                 iqm, low, high = (float(row[f"{measure_of_papers}_{column}"]) for column in ("iqm", "low", "high"))
                 lead = f"{iqm:+.3f} accuracy over random ({low:+.3f} to {high:+.3f}); "
         verdicts = [(title, row[f"{measure_of_papers}_verdict"]) for _, title, row, _ in settings]
-        if settings:
-            found[f"{budget}, papers' setting"] = f"{lead}{_counts(verdicts)} of {papers}"
+        found[f"{budget}, papers' setting"] = f"{lead}{_counts(verdicts)} of {papers}"
     return found
 
 

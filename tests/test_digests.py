@@ -56,6 +56,14 @@ class Slots:
     number: int
 
 
+@dataclasses.dataclass
+class Scale:
+    factor: int
+
+    def times(self, x):
+        return x * self.factor
+
+
 def scaled(factor, then=None):
     def function(x):
         return x * factor if then is None else then(x * factor)
@@ -83,6 +91,9 @@ def scaled(factor, then=None):
         (np.float32(1), np.float32(2)),
         (datetime.timedelta(1), datetime.timedelta(2)),
         (1, True),
+        (Scale(1).times, Scale(2).times),
+        ({"a"}, {"b"}),
+        (jax.random.key(1), jax.random.key(2)),
     ],
 )
 def test_other_parameters_change_the_digest(one, other):
@@ -100,10 +111,10 @@ def test_a_function_that_calls_itself():
 def test_the_same_in_every_process():
     code = (
         "from fedjax_sel import strategies; from fedjax_sel.core.plugins import parameter_digest as digest; "
-        "print(digest(strategies.make('oort')), digest({2: (object,)}))"
+        "print(digest(strategies.make('oort')), digest({2: (object,)}), digest({*map(str, range(9))}))"
     )
     first, second = (
         subprocess.run([sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True)
         for seed in ("1", "2")
     )
-    assert len(first.stdout.split()) == 2 and first.stdout == second.stdout, first.stderr
+    assert len(first.stdout.split()) == 3 and first.stdout == second.stdout, first.stderr

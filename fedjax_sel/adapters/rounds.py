@@ -328,8 +328,8 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], An
 
     If the query has `noise`, the answers are a list of `Perturbed`.
 
-    A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it,
-    unless the request has the option `nonfinite="missing"`. Raise UserError if no gradient or update has P numbers.
+    A non-finite loss means divergence, not a missing answer. As in the simulator, the largest finite loss replaces it;
+    with the option `nonfinite="missing"`, it is returned. Raise UserError if no gradient or update has P numbers.
     """
     rows: dict[Name, np.ndarray] = {}
     noises = {name: one.noise for name, one in answers.items() if isinstance(one, Perturbed)}
@@ -351,9 +351,10 @@ def fitting(due: Ask, answers: Mapping[Name, Any]) -> tuple[tuple[Name, ...], An
             f"{due.kind}: no answer is of shape {list(due.shape)}, and the last is {shape}; count only the weights "
             "that clients train, without buffers such as batch statistics (`params`, or `trained` of SelectorStrategy)"
         )
-    if KINDS[due.kind].is_loss and due.options.get("nonfinite") != "missing":
+    may_be_missing = KINDS[due.kind].is_loss and due.options.get("nonfinite") == "missing"
+    if KINDS[due.kind].is_loss and not may_be_missing:
         rows = dict(zip(rows, finite_losses(list(rows.values()), due.largest_known)))
-    for name in [name for name, row in rows.items() if not np.isfinite(row).all()]:
+    for name in [name for name, row in rows.items() if not (may_be_missing or np.isfinite(row).all())]:
         _log.warning("%s of client %r is not finite; ignored", due.kind, name)
         del rows[name]
     if due.noise:

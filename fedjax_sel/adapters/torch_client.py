@@ -87,23 +87,29 @@ class TorchClient(DataClient):
     def gradient_of(self, weights: Arrays, inputs: Any, targets: Any) -> np.ndarray:
         """Return the gradient of the mean loss, flat, [P]."""
         module = self._received(weights).eval()
-        parameters = list(module.parameters())
-        gradients = torch.autograd.grad(self.losses(module(inputs), targets).mean(), parameters)
+        parameters = [weight for _, weight in self._trained()]
+        loss = self.losses(module(inputs), targets).mean()
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
         return torch.cat([gradient.reshape(-1) for gradient in gradients]).numpy(force=True)
 
     def fitted(self, weights: Arrays, config: Mapping[str, Any]) -> tuple[Arrays, Passes | None]:
         """Train from the weights; return the trained weights, and the losses if `fit` returns them."""
         module = self._received(weights).train()
         passes = self.fit(config)
+        if passes:
+            passes = [[torch.as_tensor(batch).numpy(force=True) for batch in one] for one in passes]
         return {name: value.numpy(force=True).copy() for name, value in module.state_dict().items()}, passes
 
     def flat(self, weights: Arrays) -> np.ndarray:
         """Return the trained weights as one vector, [P]."""
-        return np.concatenate([np.ravel(weights[name]) for name, _ in self.module.named_parameters()])
+        return np.concatenate([np.ravel(weights[name]) for name, _ in self._trained()])
 
     def joined(self, first: Any, second: Any) -> Any:
         """Return the concatenated examples."""
         return torch.cat([first, second])
+
+    def _trained(self) -> list[tuple[str, torch.nn.Parameter]]:
+        return [(name, weight) for name, weight in self.module.named_parameters() if weight.requires_grad]
 
     def _received(self, weights: Arrays) -> torch.nn.Module:
         self.module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in weights.items()})

@@ -151,10 +151,12 @@ def _hints(factory: Any) -> dict[str, Any]:
     """Return the annotations of a function, of a class's `__init__`, or of the function inside a partial."""
     while isinstance(factory, functools.partial):
         factory = factory.func
-    function = inspect.unwrap(factory.__init__ if isinstance(factory, type) else factory)
+    if not inspect.isroutine(factory):
+        factory = factory.__init__ if isinstance(factory, type) else type(factory).__call__
+    function = inspect.unwrap(factory)
     found = {}
     for name, annotation in getattr(function, "__annotations__", {}).items():
-        with contextlib.suppress(NameError):  # some names exist for type checkers only (TYPE_CHECKING)
+        with contextlib.suppress(NameError, AttributeError):  # names that exist for type checkers only
             found[name] = eval(annotation, function.__globals__) if isinstance(annotation, str) else annotation
     return found
 
@@ -240,9 +242,9 @@ def parameter_digest(value: Any) -> str:
 def _leaf(value: Any) -> str:
     """Return an array's content, the text of a value without parts, or a function's name."""
     if hasattr(value, "dtype") and hasattr(value, "shape"):
-        import numpy as np  # imported here, because --help must stay fast
+        from fedjax_sel.core import jax_settings  # imported here, because --help must stay fast
 
-        array = np.asarray(value)
+        array = jax_settings.as_numpy(value)
         return f"{array.dtype} {array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     if hasattr(value, "__qualname__"):
         return value.__qualname__
@@ -258,8 +260,12 @@ def _parts(value: Any) -> list[Any]:
         return [part for pair in value.items() for part in pair]
     if isinstance(value, tuple | list):
         return list(value)
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
+    if isinstance(value, types.MethodType):
+        return [value.__func__, value.__self__]
     if hasattr(value, "__wrapped__"):  # jax.jit, functools.lru_cache
         return [inspect.unwrap(value)]
     if isinstance(value, types.FunctionType):

@@ -21,7 +21,11 @@ class Perturbed(NamedTuple):
 
 def perturbed_values(kind: str, values: Any, names: Sequence[Name], noise: Mapping[Name, ClientNoise]) -> list[Any]:
     """Return the values of `Perturbed` answers; reject an answer without the noise of its query, `noise` by client."""
-    values = list(values)
+    values = list(values) if isinstance(values, Iterable) else []
+    if len(values) != len(names):
+        raise UserError(
+            f"tell {kind!r}: {len(values)} answers of {len(names)} clients; pass one `Perturbed` per client"
+        )
     for name, answer in zip(names, values):
         if not isinstance(answer, Perturbed) or answer.noise != noise[name]:
             raise UserError(
@@ -81,8 +85,10 @@ def answer_rows(
     shape: tuple[int, ...],
     names: Sequence[Name] = (),
     advice: str = "leave that client out, so that it counts as silent",
+    *,
+    finite: bool = True,
 ) -> np.ndarray:
-    """Return finite real numbers as float32, or raise UserError.
+    """Return real numbers as float32, or raise UserError; also if one is not `finite` in float32.
 
     If `shape` contains 0, any empty array is accepted. `names` are the clients along the first axis; () if there is no
     client axis.
@@ -96,9 +102,9 @@ def answer_rows(
         raise UserError(f"{what}: its dtype is {array.dtype}, not real numbers; convert it to float32")
     with np.errstate(over="ignore"):
         array = array.astype(np.float32)
-    finite = np.isfinite(array).reshape(len(array) if shape else 1, -1).all(axis=1)
-    if not finite.all():
-        whose = f" of client {shown(names[int(np.argmin(finite))])}" if names else ""
+    sound = np.isfinite(array).reshape(len(array) if shape else 1, -1).all(axis=1)
+    if finite and not sound.all():
+        whose = f" of client {shown(names[int(np.argmin(sound))])}" if names else ""
         advice = advice if names else "pass finite numbers"
         raise UserError(f"{what}: a number{whose} is NaN or infinite in float32; {advice}")
     return array

@@ -114,7 +114,7 @@ class Hooks:
         shapes = protocol.outcome_shapes(self._over, selection.ids.shape[1], given, self.terms.has_clock)
         outcome = jax.tree.map(lambda leaf: jnp.zeros((1, *leaf.shape), leaf.dtype), shapes)
         subset_loss = protocol.make_subset_loss(self._over, self._losses, jnp.zeros((1,)))
-        outcome = outcome._replace(**{"path_lengths": None, "subset_loss": subset_loss, **fields})
+        outcome = outcome._replace(**{"subset_loss": subset_loss, **fields})
         known = protocol.learn(self._over, SelectionState(state, now), selection, outcome)
         return known.state, known.now.info
 
@@ -143,7 +143,8 @@ class Hooks:
         key, round = jax.eval_shape(lambda: (jax_settings.key(0), jnp.int32(0)))
         now = Now(env, known, round, None)
         answer = jax.eval_shape(strategy.select, key, own, now)
-        reads = protocol.fields_read(strategy.update, own, now, answer, outcome)[-1]
+        with checks.explained("update"):
+            reads = protocol.fields_read(strategy.update, own, now, answer, outcome)[-1]
         some: Any = any
         return reads._replace(
             updates=some(jax.tree.leaves(reads.updates)),

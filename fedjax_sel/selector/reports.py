@@ -64,8 +64,9 @@ def outcome_fields(
     fields: dict[str, Any] = {"reported": in_places(np.ones((len(who),), bool)), "finite": in_places(~wrong[places])}
     for name in (name for name in LOSSES if getattr(reads, name)):
         fields[name] = in_places(np.clip(numbers(name, FINITE_LOSSES), -LARGEST, LARGEST))
-    if reads.path_lengths and values["path_lengths"] is not None:
-        lengths = numbers("path_lengths")
+    if reads.path_lengths:
+        given = values["path_lengths"] is not None
+        lengths = numbers("path_lengths") if given else np.ones((len(who),), np.float32)
         if not (lengths > 0).all():
             raise UserError(
                 "update: path_lengths must be positive; pass the learning rate times the local steps of each client"

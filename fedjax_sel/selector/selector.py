@@ -32,7 +32,10 @@ ABOUT = "about"  # entry of a Selector's file with JSON; the other entries are a
 def _filled(like: Any, leaves: Sequence[np.ndarray]) -> Any:
     """Return `like` with the leaves of a file; raise ValueError if their number, shapes or dtypes differ."""
     old, structure = jax.tree.flatten(like)
-    if [(leaf.shape, leaf.dtype) for leaf in map(as_numpy, old)] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
+    plain = [as_numpy(leaf) for leaf in old]
+    if len(leaves) == len(plain):  # files hold types that NumPy lacks, such as bfloat16, as raw bytes
+        leaves = [leaf.view(own.dtype) if leaf.dtype.kind == "V" else leaf for own, leaf in zip(plain, leaves)]
+    if [(leaf.shape, leaf.dtype) for leaf in plain] != [(leaf.shape, leaf.dtype) for leaf in leaves]:
         raise ValueError("the arrays differ")
     values = [
         jax.random.wrap_key_data(jnp.asarray(leaf), impl=jax.random.key_impl(before)) if is_key(before) else leaf
@@ -77,8 +80,10 @@ class Selector:
             num_rounds: number of rounds, T.
             sizes: training examples per client, integers [N] in the order of `clients`, or a mapping from name.
             all_sizes: training and held-out examples per client, as `sizes`; None: no client holds examples out.
-            num_params: number of trained weights, P; required if the strategy reads gradients, updates or steps.
-            num_classes: number of classes, C; required if the strategy reads label histograms.
+            num_params: number of trained weights, P; required if the strategy reads gradients, updates or steps. None:
+                `env.num_params` is 1.
+            num_classes: number of classes, C; required if the strategy reads label histograms. None: `env.num_classes`
+                is 1.
             profile_size: number of floats per profile, Q; required if the strategy reads profiles.
             seed: seed of all random draws, as `--seeds` of a run.
             clients: N hashable client names; None: 0 to N - 1.
@@ -195,7 +200,8 @@ class Selector:
             kind: kind of the fact, as in the `Ask`.
             ids: names of the M clients that answered, a subset of `Ask.clients`; may be empty.
             values: one row per client in `ids`, real numbers [M, *shape] with the `shape` of the `Ask`. A loss that is
-                not finite means divergence, not silence: replace it by `fedjax_sel.adapters.rounds.finite_losses`.
+                not finite means divergence, not silence: replace it by `fedjax_sel.adapters.rounds.finite_losses`, or
+                pass it if the `Ask` has the option `nonfinite="missing"`.
                 If the `Ask` has `noise`, each value is a `Perturbed` with the noise of that client.
         """
         after = standing.record(self._terms, self._now, kind, ids, values)
@@ -253,8 +259,9 @@ class Selector:
         received = np.array(now.account.received)
         received[answer.ids[answer.mask]] = True
         self._now = now._replace(
-            phase="cohort", answered=(), selection=answer, account=now.account._replace(received=received)
-        )
+            phase="cohort", answered=(), selection=answer, account=now.account._replace(received=received),
+            reachable=now.reachable if named is None else reachable,
+        )  # fmt: skip
         names = self._clients.named(answer.ids[answer.mask])
         return names, None if answer.weights is None else np.asarray(answer.weights[answer.mask])
 
@@ -281,8 +288,8 @@ class Selector:
             updates: model updates w_k - w in the order of `reported`, a pytree with leaves [M, ...].
             losses_before: per-client losses of the received model, [M], nats.
             losses_after: per-client losses after local training, [M], nats.
-            path_lengths: learning rate times local steps, per client, [M]; None: 1, so that GPFL reads an update as a
-                gradient.
+            path_lengths: learning rate times local steps, per client, [M]; None: 1, so that an update stands for minus
+                a gradient.
             seconds: durations from the dispatch of the model to the client's report, [M]; needs `has_clock`.
             step: change of the global model in this round, a pytree as `updates` without the leading axis.
             metrics: the server's evaluations before and after the round, each an `Evaluation` or a mapping with the

@@ -10,7 +10,7 @@ from fedjax_sel.core.parsing import shown
 from fedjax_sel.errors import UserError
 from fedjax_sel.selector.answers import FINITE_LOSSES, Name, answer_rows, nonnegative, perturbed_values
 from fedjax_sel.selector.terms import Terms
-from fedjax_sel.simulation.availability import LARGEST
+from fedjax_sel.simulation import availability
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, KINDS, NEVER, SELECTED, SERVER, Counts, Request
@@ -189,19 +189,21 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
         stranger = terms.clients.names[places[~queried[places]][0]]
         raise UserError(f"tell {kind!r}: client {shown(stranger)} was not queried; leave it out")
     names = terms.clients.named(places)
-    replaced = KINDS[kind].is_loss and asks[kind].options.get("nonfinite") != "missing"
-    advice = (FINITE_LOSSES,) if replaced else ()
+    may_be_missing = KINDS[kind].is_loss and asks[kind].options.get("nonfinite") == "missing"
+    advice = (FINITE_LOSSES,) if KINDS[kind].is_loss else ()
     if asks[kind].noise:
         values = perturbed_values(kind, values, names, asks[kind].noise)
-    rows = answer_rows(f"tell {kind!r}", values, (len(places), *asks[kind].shape), names, *advice)
+    shape = (len(places), *asks[kind].shape)
+    rows = answer_rows(f"tell {kind!r}", values, shape, names, *advice, finite=not may_be_missing)
     if KINDS[kind].needs_clock:
         rows = nonnegative(f"tell {kind!r}", rows, names)
-    if KINDS[kind].is_loss:
-        rows = np.clip(rows, -LARGEST, LARGEST)  # same clipping as in the simulator
+    missing: Any = np.zeros(len(places), bool)
+    if KINDS[kind].is_loss and len(places):  # as in the simulator
+        rows, missing, _ = availability.replace_nonfinite(jnp.asarray(rows), ~missing, asks[kind].largest_known)
 
     old: Fact = getattr(now.info, kind)
     value, age = np.array(old.value), np.array(old.age)
-    value[0, places], age[0, places] = rows, 0
+    value[0, places], age[0, places] = rows, np.where(missing, NEVER, 0)
     silent = now.silent
     if now.phase in ("all", "candidates"):
         silent = silent | queried

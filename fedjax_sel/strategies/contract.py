@@ -249,8 +249,8 @@ class Outcome(NamedTuple):
     finite: jax.Array  # whether the client's update arrived and is finite, bool [K]
     metrics: ServerMetrics | Any = None  # reading it without a "server_metrics" request is an error
     # Learning rate times local steps (with momentum: FedNova's |a_k|_1), set by the server. An update divided by it is
-    # minus the mean gradient along the client's local path. float32 [K]; None if the server does not provide it.
-    path_lengths: Any = None
+    # minus the mean gradient along the client's local path. float32 [K]; 1 if a real server does not provide it.
+    path_lengths: Any = 1.0
     subset_loss: Any = None  # mask [M, K] -> losses [M] of averages; calling it without a request is an error
     seconds: Any = None  # from the model's dispatch to the client's report, float32 [K]; None without a clock
     # Server steps between the model's dispatch and its report, int32 [K]; zero in synchronous rounds; None: unknown.

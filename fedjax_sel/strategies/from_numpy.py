@@ -147,11 +147,14 @@ def _of_host(tree: Any) -> Any:
 
 
 def _plain(leaf: Any) -> np.ndarray:
-    """Return a leaf of a state as float32, int32 or bool."""
+    """Return a leaf of a state as float32, int32 or bool; raise UserError if an integer does not fit."""
     array = np.asarray(leaf)
     if array.dtype.kind not in "fiub":
         raise UserError(f"the state holds {shown(leaf)}, not an array of numbers; keep numbers")
-    return array.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": bool}[array.dtype.kind])
+    plain = array.astype({"f": np.float32, "i": np.int32, "u": np.int32, "b": bool}[array.dtype.kind])
+    if array.dtype.kind in "iu" and (plain != array).any():
+        raise UserError(f"the state holds {shown(leaf)}, beyond 32-bit integers; keep a float, or smaller numbers")
+    return plain
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

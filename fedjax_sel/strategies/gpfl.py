@@ -298,7 +298,7 @@ def gpfl(
         step = jnp.where(moved, step, 0.0)
         along = step if own_direction else jnp.where(state.known, state.direction, step)
         fresh = project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
-        if numbers.scale == "gradient" and outcome.path_lengths is not None:
+        if numbers.scale == "gradient":
             fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # without a usable update, c stays -inf
         rows = jnp.where(outcome.reported, selection.ids, state.count.shape[0])  # out of range, so mode="drop" skips it
         projections = state.projections.at[rows].set(fresh, mode="drop")

@@ -145,12 +145,7 @@ def _draws(ids: jax.Array) -> jax.Array:
 
 
 def gradients(outcome: Outcome) -> Any:
-    """Return minus the mean gradient of each client along its local path, a pytree with leading axis [K].
-
-    The server may not provide path lengths; the updates then stand in for the gradients.
-    """
-    if outcome.path_lengths is None:
-        return outcome.updates
+    """Return minus the mean gradient of each client along its local path, a pytree with leading axis [K]."""
     divisor = jnp.where(outcome.path_lengths > 0, outcome.path_lengths, 1.0)  # 0: no report
     return jax.tree.map(lambda leaf: leaf / divisor.reshape(-1, *[1] * (leaf.ndim - 1)), outcome.updates)
 

@@ -11,6 +11,8 @@ from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.rounds import ReceivedReport
 from fedjax_sel.selector import Ask
 from fedjax_sel.simulation import availability
+from fedjax_sel.strategies import ALL, Request, always, from_numpy
+from fedjax_sel.strategies.facts import NEVER
 
 NAMES = ("ann", "bob", "cid", "dan", "eve", "fay")
 N, K, T = len(NAMES), 2, 4
@@ -42,9 +44,23 @@ def test_a_loss_that_is_not_finite_is_bad_and_not_unknown(caplog):
     assert rounds.finite_losses([np.nan]).tolist() == [1e6]
     assert rounds.fitting(loss_of()._replace(largest_known=7.0), answers)[1].tolist() == [7.0, 4.0, 1e6, -1e6]
     names, values = rounds.fitting(loss_of({"nonfinite": "missing"}), answers)
-    assert names == ("bob",) and "client 'ann' is not finite; ignored" in caplog.text
+    assert names == NAMES[:4] and values.tolist()[1:] == [4.0, np.inf, -np.inf]
     profile = Ask("profile", "all", NAMES, {}, (2,), True)
     assert rounds.fitting(profile, {"ann": [1, np.nan], "bob": [1, 2]})[0] == ("bob",)
+    assert "client 'ann' is not finite; ignored" in caplog.text
+
+
+def test_a_nan_that_counts_as_missing_leaves_its_client_selectable():
+    """As in the simulator: the fact is unknown, with a stand-in value, and the client answered."""
+    seen, losses = [], dict.fromkeys(NAMES, 1.0)
+    bought = [Request("loss", ALL, always(), (("nonfinite", "missing"),))]
+    selector = make(from_numpy("mine", lambda rng, state, now: seen.append(now) or [0, 1], requests=bought))
+    for losses["ann"] in (2.0, np.nan):
+        cohort, _ = rounds.choose(selector, None, lambda due, names: losses)
+        assert cohort == ("ann", "bob")
+        selector.update()
+    assert seen[-1].info.loss.value.tolist() == [2.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    assert seen[-1].info.loss.age.tolist() == [NEVER, 0, 0, 0, 0, 0]
 
 
 def test_nan_is_the_largest_loss_of_now_and_before():

@@ -235,6 +235,18 @@ def test_asking_settles_nothing_where_nobody_is_asked():
     assert set(selector.select()[0]) == {"ann", "bob"}
 
 
+def test_update_knows_the_clients_that_left_after_they_were_asked():
+    def learned(asked):
+        selector, here = make("e3cs[quota=0.5]"), NAMES[:4]
+        for _ in range(3):
+            assert selector.asks(asked) == ()
+            selector.select(here)
+            selector.update()
+        return np.asarray(selector._now.state.log_weights)
+
+    np.testing.assert_array_equal(learned(NAMES), learned(NAMES[:4]))
+
+
 def test_everyone_may_be_named_where_nobody_was():
     selector = make("fedcor[warmup=1,steps=1,warmup_steps=1,dimension=2]")
     (ask,) = selector.asks()

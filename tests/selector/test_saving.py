@@ -2,6 +2,7 @@
 
 import concurrent.futures
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -123,3 +124,20 @@ def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
     (ask,) = selector.asks()  # all clients now
     selector.tell("loss", ask.clients, np.ones(4))
     assert len(selector.select()[0]) == K
+
+
+def test_a_state_of_types_that_numpy_lacks_is_saved(tmp_path):
+    def count(state, now, selection, outcome):
+        return state + 1
+
+    def init(key, now):
+        return jnp.zeros((2,), jnp.bfloat16)
+
+    usual = strategies.make("random")
+    selector = fedjax_sel.Selector(usual._replace(init=init, update=count), 4, 2, 3, sizes=[1] * 4)
+    selector.select()
+    selector.update()
+    selector.save(tmp_path / "selector.npz")
+    other = fedjax_sel.Selector(usual._replace(init=init, update=count), 4, 2, 3, sizes=[1] * 4)
+    other.load(tmp_path / "selector.npz")
+    assert other._now.state.dtype == jnp.bfloat16 and other._now.state.tolist() == [[1.0, 1.0]]

@@ -128,6 +128,7 @@ def broken(where):
             "empty": np.zeros(0),
             "init": {"counts": np.zeros(N), "name": "a"},
             "shapes": np.zeros(int(now.env.sizes[0])),
+            "large": np.int64(3_000_000_000),
         }
         return wrong.get(where, begin(rng, now))
 
@@ -151,6 +152,7 @@ def broken(where):
         ("shape", r"`update` failed in round 1: it returns a state of another structure"),
         ("shapes", r"`init` failed in round 1: it returns state as float32 .* keep shapes and kinds"),
         ("init", r"`init` failed in round 1: the state holds 'a', not an array of numbers"),
+        ("large", r"`init` failed in round 1: the state holds .*3000000000.*, beyond 32-bit integers; keep a float"),
     ],
 )
 def test_errors_name_the_function_and_the_round(where, words, capfd):

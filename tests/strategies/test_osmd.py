@@ -22,7 +22,7 @@ def started(strategy, env):
 def outcome(updates, reported, finite, paths):
     """Updates [K, 3] in two leaves."""
     tree = {"a": jnp.float32(updates[:, :1]), "b": jnp.float32(updates[:, 1:]).reshape(-1, 2, 1)}
-    return outcome_of(reported, tree, finite, path_lengths=None if paths is None else jnp.float32(paths))
+    return outcome_of(reported, tree, finite, path_lengths=jnp.float32(paths))
 
 
 def on_simplex(weights, floor):
@@ -99,7 +99,7 @@ def test_states_follow_the_twin(alpha, k, absent, paths):
         arrives, finite = rng.random(k) > 0.2, rng.random(k) > 0.1
         updates[~finite] = np.nan
         reported = np.asarray(selection.mask) & arrives
-        state = update(state, now, selection, outcome(updates, reported, finite, lengths if paths else None))
+        state = update(state, now, selection, outcome(updates, reported, finite, lengths if paths else np.ones(k)))
         usable = reported & finite
         norms = np.linalg.norm(updates, axis=1) / (lengths if paths else 1.0)
         twin.learn(ids, {ids[j]: norms[j] for j in range(k) if usable[j]}, law)

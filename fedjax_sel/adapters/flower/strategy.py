@@ -389,6 +389,8 @@ class SelectorStrategy(Strategy):
                 good.append(for_inner(received[name], self.inner, self._shares.get(name)))
             else:
                 _log.warning("the update of client %r is not finite; ignored", name)
+        if self._shares and not any(self._shares[name] for name, report in valid.items() if report.finite):
+            good = []  # Flower cannot divide by a total weight of zero; the model stays
         new, metrics = self.inner.aggregate_train(self.selector.round + 1, good)
         after = self._weights if new is None else messages.arrays(new)
         if self._on_average and new is not None:  # as in the simulator, the old model keeps the weight of lost reports

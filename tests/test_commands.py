@@ -57,6 +57,7 @@ def test_the_installed_command_leads_where_they_should():
         (["train", "stray"], "error: unexpected argument 'stray'; --help lists every flag\n"),
         (["train", "--model", "a.b:c", "--precision", "bfloat16"], "error: --precision bfloat16: has no effect"),
         (["train", "--dataset", "a.b:c", "--data-dir", "."], "error: --data-dir .: has no effect without"),
+        (["train", "--eval-clients-every", "1"], "error: --eval-clients-every 1: has no effect without --client-test"),
         (["list", "fedcorr"], "error: list: unknown name 'fedcorr'; did you mean 'fedcor'"),
     ],
 )  # fmt: skip

@@ -233,11 +233,12 @@ def say(line: str) -> None:
 
 
 def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
-    """Reject flags that have no effect in any of the configurations."""
-    configs = list(configs)
+    """Reject flags that have no effect in any of the configurations; a default overrides a preset's value."""
+    configs, usual = list(configs), Config().flat()
     for name in flat_types():
         needed = only_with(name)
-        if name in flags and needed is not None and not any(map(needed.holds, configs)):
+        changed = any(config.flat()[name] != usual[name] for config in configs)
+        if name in flags and changed and needed is not None and not any(map(needed.holds, configs)):
             flag, value = "--" + name.replace("_", "-"), as_typed(getattr(flags, name))
             raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 

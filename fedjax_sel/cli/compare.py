@@ -63,6 +63,9 @@ def main(arguments: Sequence[str]) -> int:
         settings[name] = config.replace(**{field.replace("-", "_"): value for field, value in point.items()})
     if grid and flags.optimizers is not None:
         raise UserError("--sweep and --optimizers: give one of them; --sweep optimizer NAME NAME compares optimizers")
+    if twice := {field.replace("-", "_") for point in grid.values() for field in point} & vars(flags).keys():
+        flag = "--" + min(twice).replace("_", "-")
+        raise UserError(f"{flag} and --sweep {flag[2:]}: give one of them")
     if flags.optimizers is not None and {"optimizer", "optimizer_args"} & vars(flags).keys():
         raise UserError("--optimizer and --optimizers: give one of them")
     for config in settings.values():

@@ -67,7 +67,7 @@ def _figure(
         halves: Any = whole.subfigures(2, 1, height_ratios=(4.5, 1.5))
         figure, below = halves
         for axes, (client, image) in zip(below.subplots(1, len(samples)), samples.items()):
-            axes.imshow(image.squeeze(), cmap="gray", vmin=0, vmax=255)
+            axes.imshow(image if image.shape[-1] == 3 else image[..., 0], cmap="gray", vmin=0, vmax=255)
             axes.set(xticks=(), yticks=(), xlabel=f"client {client}")
     right: Any
     if label_counts is None:

@@ -126,9 +126,10 @@ def _results(trials: "Sequence[Trial]", space: "Sequence[Dimension]", measure: s
 def _final_command(best: Config, preset_name: str) -> str:
     """Return the command that runs the best settings on the test set, with other seeds."""
     words, usual = ["fedjax-sel", "train", "--preset", preset_name], preset(preset_name).flat()
+    defaults = Config().flat()
     for name, value in best.flat().items():
         flag = name.replace("_", "-")
-        if name in OWN or value == usual[name] or not best.has_effect(name):
+        if name in OWN or value == usual[name] or not (best.has_effect(name) or value == defaults[name]):
             continue
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")

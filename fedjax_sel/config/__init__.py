@@ -98,6 +98,12 @@ _TIMED_ABSENCE = OnlyWith(
     "--timing and an --available other than 1", lambda config: _TIMED.holds(config) and _SOME_AWAY.holds(config)
 )
 _PRIVATE = OnlyWith("--privacy", lambda config: config.selection.privacy is not None)
+_CLIENT_TESTS = OnlyWith(
+    "--client-test, --unseen-clients or natural clients",
+    lambda config: (
+        config.data.client_test > 0 or config.partition.unseen_clients > 0 or config.partition.partition == "natural"
+    ),
+)
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
 
 
@@ -435,7 +441,7 @@ class RunConfig:
     eval_every: Count = _setting(1, "rounds between evaluations on the test set; the last round is always evaluated")
     train_metrics_every: CountOrZero = _setting(0, "rounds between evaluations on all clients' training data; 0: never")
     eval_clients_every: CountOrZero = _setting(
-        0, "rounds between evaluations on the clients' own test data; 0: only after the last round"
+        0, "rounds between evaluations on the clients' own test data; 0: only after the last round", _CLIENT_TESTS
     )
     chunk: Count = _setting(10, "rounds per call of the compiled program; the host reads results in between")
     cohort_batch: CountOrZero | None = _setting(
@@ -486,15 +492,15 @@ def only_with(name: str) -> OnlyWith | None:
     return FIELDS[name].metadata["only_with"]
 
 
-def flat_types() -> dict[str, Any]:
-    """Return the type of every field by flat name."""
-    return {name: hint for kind in CONCERNS.values() for name, hint in typing.get_type_hints(kind).items()}
+def flat_types(include_extras: bool = False) -> dict[str, Any]:
+    """Return the type of every field by flat name, without or with the ranges in annotations."""
+    hints = (typing.get_type_hints(kind, include_extras=include_extras) for kind in CONCERNS.values())
+    return {name: hint for found in hints for name, hint in found.items()}
 
 
 def ranges() -> dict[str, list[Range]]:
     """Return the ranges of every field by flat name."""
-    hints = [typing.get_type_hints(kind, include_extras=True) for kind in CONCERNS.values()]
-    parts = {name: (hint, *typing.get_args(hint)) for found in hints for name, hint in found.items()}
+    parts = {name: (hint, *typing.get_args(hint)) for name, hint in flat_types(include_extras=True).items()}
     return {name: [own for part in some for own in getattr(part, "__metadata__", ())] for name, some in parts.items()}
 
 
@@ -639,6 +645,11 @@ class Config:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
         return total - (max(1, int(share * total + 1e-9)) if share else 0)
+
+    @property
+    def last_every(self) -> int:
+        """The period of the rounds that can be the last one: all rounds, or a chunk if seconds end the run."""
+        return self.run.rounds if self.seconds_limit is None else self.run.chunk
 
     def plugins(self) -> tuple[str, ...]:
         """Return all plug-ins `mypackage.module:factory` that the configuration names."""

@@ -338,9 +338,9 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
     for axis in axes.flat[len(panels) :]:
         axis.remove()
     handles, names = axes.flat[0].get_legend_handles_labels()
-    picture.legend(
-        handles, names, loc="outside lower center", ncols=min(len(names), 3 * columns), frameon=False, handlelength=3.5
-    )
+    fitting = int(5.2 * columns / (0.9 + 0.085 * max(map(len, names))))  # inches of the figure, and of a name
+    ncols = max(1, min(len(names), 3 * columns, fitting))
+    picture.legend(handles, names, loc="outside lower center", ncols=ncols, frameon=False, handlelength=3.5)
     if look.titles:
         picture.suptitle(parsing.label(title(first.config, first.data_source)))
     save(picture, path, look)

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.config import Config, flat_types, only_with
+from fedjax_sel.config import NOT_OF_THE_TRAJECTORY, Config, flat_types, only_with
 from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
 from fedjax_sel.reporting import comparison, plots
 from fedjax_sel.reporting.comparison import Row
 
-NOT_SWEPT = {"algo", "algo_args", "out", "seeds", "resume", "keep"}  # all settings of a comparison have the same
+# All settings of a comparison have the same.
+NOT_SWEPT = {"algo", "algo_args", "seeds"} | NOT_OF_THE_TRAJECTORY - {"max_seconds", "rounds"}
 
 Grid = Mapping[str, Mapping[str, Any]]
 """Name of a setting -> its values by field."""
@@ -97,7 +98,9 @@ def draw(rows: Sequence[Row], folder: Path, look: plots.Look) -> None:
     """Draw the heat map of strategies by settings; darker is better, gray is missing."""
     algos, settings = (list(dict.fromkeys(getattr(row, name) for row in rows)) for name in ("algo", "setting"))
     values = np.full((len(algos), len(settings)), np.nan)
-    picture = plots.figure(1.6 + 1.2 * len(settings), 1.3 + 0.5 * len(algos))
+    labels = [parsing.label(setting).replace(",", "\n") for setting in settings]
+    width = max(1.2, 0.09 * max(len(line) for label in labels for line in label.splitlines()))
+    picture = plots.figure(1.6 + width * len(settings), 1.3 + 0.5 * len(algos))
     axis = picture.subplots()
     for row in rows:
         at = algos.index(row.algo), settings.index(row.setting)
@@ -105,7 +108,7 @@ def draw(rows: Sequence[Row], folder: Path, look: plots.Look) -> None:
         axis.text(at[1], at[0], f"{values[at]:.3f}", ha="center", va="center")
     axis.imshow(values if rows[0].higher_is_better else -values, cmap="Greens", aspect="auto", alpha=0.6)
     axis.set_facecolor("lightgray")
-    axis.set_xticks(range(len(settings)), list(map(parsing.label, settings)), fontsize="small")
+    axis.set_xticks(range(len(settings)), labels, fontsize="small")
     axis.set_yticks(range(len(algos)), list(map(parsing.label, algos)))
     axis.set_title(f"mean test {rows[0].measure} of the last rounds", fontsize="small")
     plots.save(picture, folder / f"sweep{look.suffix}", look)

@@ -131,7 +131,8 @@ def open_run(out: Path, problem: Problem, ours: Manifest, state: Any, lock: Fold
         raise UserError(f"--resume must: {out} has no checkpoint; omit the flag to start from the beginning")
     lock.check(out)
     never = config.run.resume == "never"
-    has_rounds = any((out / name).exists() for name in (run_files.METRICS, run_files.COHORTS, run_files.CHECKPOINTS))
+    names = (run_files.METRICS, run_files.COHORTS, run_files.CHECKPOINTS, run_files.RESULT, run_files.PARAMS)
+    has_rounds = any((out / name).exists() for name in names)
     if has_rounds if never else folder.is_worth_keeping(out):  # else the new run overwrites it
         lock.release(out)  # the lock file would move with the folder
         moved = folder.set_aside(out)

@@ -387,9 +387,23 @@ def parse(
         ledger=Ledger(*(column(name, np.int64) for name in Ledger._fields)),
         elapsed_seconds=column(CLOCK, np.float64)[0],
         round_seconds=column(STEADY_CLOCK, np.float64)[0],
-        measured={name: column(name, np.float32) for name in measures},
+        measured={name: _on_schedule(config, name, column(name, np.float32)) for name in measures},
         higher_is_better=higher_is_better,
     )
+
+
+def _on_schedule(config: Config, name: str, values: np.ndarray) -> np.ndarray:
+    """Leave out the evaluation of a round that was the last one before the run was extended: values [seeds, rounds]."""
+    run, rounds = config.run, 1 + np.arange(values.shape[1])
+    if name.startswith("test_"):
+        every = run.eval_every
+    elif name.startswith(("client_test_", "unseen_test_")):
+        every = run.eval_clients_every or config.last_every
+    elif name.startswith(("train_", "worst_decile_", "gini_", "jain_")) or name == tasks.UNDEFINED_CLIENTS:
+        every = run.train_metrics_every or config.last_every
+    else:
+        return values
+    return np.where((rounds % every == 0) | (rounds % config.last_every == 0), values, np.nan)
 
 
 def _names_and_rows(rows_text: str) -> tuple[list[str], list[list[str]]]:

@@ -67,7 +67,7 @@ def parse_space(given: Iterable[str], base: Config) -> list[Dimension]:
 
     A name is a field, or a parameter of the strategy or the optimizer; `algo.NAME` if a field has the same name.
     """
-    values, kinds = base.flat(), flat_types()
+    values, kinds = base.flat(), flat_types(include_extras=True)
     known = {name: Dimension(name, name, None, values[name], kinds[name]) for name in FIELDS}
     for part, registry in {"algo": strategies.REGISTRY, "optimizer": optimizers.REGISTRY}.items():
         chosen = dict(values[f"{part}_args"])

@@ -95,7 +95,6 @@ def _plan(
     if noise is not None:
         of_example = noise.settings.gradient if noise.unit == "example" else None
         bounds = client.Bounds(noise.settings.loss, noise.settings.profile, of_example)
-    last_every = config.run.rounds if config.seconds_limit is None else config.run.chunk
     trainer = client.Trainer(
         model=problem.model,
         task=problem.task,
@@ -128,8 +127,8 @@ def _plan(
         num_rounds=config.run.rounds,
         eval_every=eval_every,
         train_metrics_every=config.run.train_metrics_every,
-        eval_clients_every=config.run.eval_clients_every or last_every,
-        last_every=last_every,
+        eval_clients_every=config.run.eval_clients_every or config.last_every,
+        last_every=config.last_every,
         tests_in_training_set=problem.client_tests is not None and problem.client_tests[0].in_training_set,
         evaluation_block=problem.model.cpu_block if on_cpu else ACCELERATOR_BLOCK,
         clients_at_once=at_once,

@@ -35,7 +35,8 @@ Differs from the paper:
   samples are the same; an update in the code's round t comes in round t + 1.
 * A collection with a loss that is not finite is dropped. An unavailable client counts as having an unchanged loss, is
   not selected, and remains part of the Gaussian. Ties are broken at random.
-* Warm-up and probes use the run's own aggregation, server optimizer, and lost reports.
+* Warm-up and probes use the run's own aggregation, server optimizer, and lost reports. A warm-up round without a
+  server step gives no sample.
 * A client whose report is lost is not annealed, because the server does not know that it trained.
 """
 
@@ -179,7 +180,7 @@ def build(name: str, *, preset: str, task: str, **overrides: Any) -> Strategy:
             loss, answered = info.loss.value, info.loss.age == 0
             broken, known = is_broken("loss", answered), answered & state.previous_known
             changes = jnp.where(known, loss - state.previous, 0.0)[None]
-            usable = known.any() & ~broken & ~state.previous_broken
+            usable = (changes != 0).any() & ~broken & ~state.previous_broken  # no change: the server made no step
             added = partial(collect, numbers=numbers, changes=changes, known=usable, round=round - 1)
             memory = lax.cond(round > begin, added, lambda memory: memory, state.memory)
             return state._replace(memory=memory, previous=loss, previous_known=answered, previous_broken=broken)

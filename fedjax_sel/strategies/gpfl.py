@@ -300,14 +300,16 @@ def gpfl(
         fresh = project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
         if numbers.scale == "gradient":
             fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # without a usable update, c stays -inf
-        rows = jnp.where(outcome.reported, selection.ids, state.count.shape[0])  # out of range, so mode="drop" skips it
+        selected, rows = (  # out of range, so that mode="drop" skips it
+            jnp.where(mask, selection.ids, state.count.shape[0]) for mask in (selection.mask, outcome.reported)
+        )
         projections = state.projections.at[rows].set(fresh, mode="drop")
         everyone = numbers.softmax == "all-with-stale"
         share = shares(projections)[selection.ids] if everyone else shares(fresh)
         factor = outcome_factor(outcome.metrics.before, outcome.metrics.after, numbers.outcome)
         return state._replace(
             reward_sum=state.reward_sum.at[rows].add(factor * share, mode="drop"),
-            count=state.count.at[rows].add(1, mode="drop"),
+            count=state.count.at[selected].add(1, mode="drop"),
             projections=projections,
             direction=state.direction
             if own_direction

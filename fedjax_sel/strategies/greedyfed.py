@@ -26,7 +26,8 @@ Differs from the paper:
 * The first rounds visit the clients in random order. If K does not divide N, their last cohort is filled with the
   largest values; the authors' code fills it at random. Clients that were unavailable are visited later.
 * v averages the members' models, without the server's optimizer.
-* A lost report leaves the average unchanged. An update that is not finite contributes 0. Ties are broken at random.
+* A lost report leaves the average unchanged; a client that was selected and never reported has the mean of the others.
+  An update that is not finite contributes 0. Ties are broken at random.
 """
 
 from typing import Annotated, NamedTuple
@@ -47,6 +48,7 @@ class State(NamedTuple):
     key: jax.Array  # source of each round's orders
     values: jax.Array  # SV, nats, float32 [N]
     counts: jax.Array  # reports of each client that arrived, int32 [N]
+    visited: jax.Array  # clients that were selected, bool [N]
 
 
 def greedyfed(
@@ -68,10 +70,12 @@ def greedyfed(
                 f"greedyfed: evaluations={evaluations} is below {k + 1}, one order of the {k} selected clients; give "
                 f"at least {k + 1}"
             )
-        return State(key, jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
+        return State(key, jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32), jnp.zeros((n,), bool))
 
     def select(key, state: State, now: Now) -> Selection:
-        scores = jnp.where(state.counts > 0, state.values, jnp.inf)
+        known = state.counts > 0
+        average = jnp.where(known, state.values, 0.0).sum() / jnp.maximum(known.sum(), 1)
+        scores = jnp.where(known, state.values, jnp.where(state.visited, average, jnp.inf))
         scores = scores if now.available is None else jnp.where(now.available, scores, -jnp.inf)
         return Selection.of(sampling.top_k(key, scores, now.env.num_selected), now.available)
 
@@ -89,6 +93,7 @@ def greedyfed(
         return state._replace(
             values=state.values.at[rows].set(values + weight * (fresh - values), mode="drop"),
             counts=state.counts.at[rows].add(1, mode="drop"),
+            visited=state.visited.at[jnp.where(selection.mask, selection.ids, n)].set(True, mode="drop"),
         )
 
     request = Request("subset_loss", SERVER, always(), (("subsets", evaluations),))

@@ -36,7 +36,8 @@ they differ by at most 0.1 P, q rises by Delta, to at most 100. If they differ b
 least Delta.
 
 Information bought: one float from each selected client per round (its loss over the first local pass). With
-system="clock", also one float from every client before the first round (the duration of a local training).
+system="clock", also one local training of every client before the first round (its duration: N models down, N floats
+up).
 
 Differs from the paper and its code:
 * preset="code" has the numbers of the public code. preset="paper" has the paper's: decay 0.98, cap 0.95, cut 0.95, and

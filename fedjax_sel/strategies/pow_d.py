@@ -15,7 +15,8 @@ one float from each selected client, sent with its update. `train-first`: one lo
 (d models down, d floats up); only the K selected candidates send their models.
 
 Differs from the paper:
-* Ties are broken at random. In `rpow-d` a client that never trained has an infinite loss, so it comes first.
+* Ties are broken at random. In `rpow-d` a client that was never selected has an infinite loss, so it comes first; one
+  that was selected and never reported comes last.
 * The default is d = 2 K, as in the comparison of FedCor (Tang et al. 2022).
 * The data on which losses are measured are a setting of the simulator (--loss-on).
 * variant="train-first" is the baseline of GPFL's public code, which calls it power-of-choice and sets d = 10. Its loss
@@ -71,6 +72,12 @@ def pow_d(
     def candidates(key, state, now: Now) -> jax.Array:
         return sampling.without_replacement(key, now.env.importance, count(now.env), now.available)
 
+    def never_selected(key, now: Now) -> jax.Array:  # the state of `rpow-d`: clients that were selected, bool [N]
+        return jnp.zeros((now.env.num_clients,), bool)
+
+    def mark_selected(state, now: Now, selection: Selection, outcome) -> jax.Array:
+        return state.at[jnp.where(selection.mask, selection.ids, now.env.num_clients)].set(True, mode="drop")
+
     def select_reported(key, state, now: Now) -> Selection:
         key_candidates, key_ties = jax.random.split(key)
         named = candidates(key_candidates, state, now)
@@ -78,7 +85,8 @@ def pow_d(
         eligible = jnp.zeros(age.shape, bool).at[named].set(True)
         if now.available is not None:
             eligible &= now.available
-        return _largest(key_ties, jnp.where(age < NEVER, value, jnp.inf), eligible, now.env.num_selected)
+        silent = jnp.where(state, jnp.finfo(jnp.float32).min, jnp.inf)
+        return _largest(key_ties, jnp.where(age < NEVER, value, silent), eligible, now.env.num_selected)
 
     def select_answered(key, state, now: Now) -> Selection:
         value, age = getattr(now.info, request.kind)
@@ -88,7 +96,7 @@ def pow_d(
         return _largest(key, value, answered, now.env.num_selected)
 
     if variant == "rpow-d":  # the cohort reports its losses, so no candidate is queried
-        return Strategy("pow_d", select_reported, (request,))
+        return Strategy("pow_d", select_reported, (request,), never_selected, mark_selected)
     return Strategy("pow_d", select_answered, (request,), candidates=candidates)
 
 

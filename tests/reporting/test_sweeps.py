@@ -72,6 +72,11 @@ def test_names_have_no_edge():
         (["learning-rate", "0.1"], "--sweep learning-rate: 0.1; give two or more different values"),
         (["learning-rate", "0.1", "0.1"], "give two or more different values"),
         (["seeds", "1", "2"], "sweep: unknown 'seeds'"),
+        (["target-accuracy", "0.1", "0.2"], "sweep: unknown 'target_accuracy'"),
+        (
+            ["learning-rate", "0.1", "0.2", "--learning-rate", "1"],
+            "--learning-rate and --sweep learning-rate: give one",
+        ),
         (["learning-rate", "0.1", "fast"], "learning-rate"),
         (["learning-rate", "0.1", "0.2", "--sweep", "learning_rate", "1", "2"], "--sweep learning_rate: given twice"),
         (["alpha", "0.1", "1"], "sweep: alpha has no effect without --partition dirichlet"),

@@ -27,6 +27,7 @@ RUNS = {
     "python": {"algo": "afl", "optimizer": "fedprox", "optimizer_args": {"mu": 0.1}},
     "short": {"algo": "pow_d", "timing": "tiers", "max_seconds": 5.0},
     "long": {"algo": "afl", "timing": "tiers", "max_seconds": 9.0},
+    "earlier": {"algo": "afl", "target_accuracy": None},
     "gpfl": {"algo": "gpfl"},  # the server keeps a part of the data without being told to
 }
 
@@ -95,6 +96,8 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert pictures == ["curves.png"]
     assert out.startswith("| | final test accuracy |") and "rounds to 50% test accuracy" in out and "##" not in out
     assert strategies_in(out) == ["random", "fl_dp3s"]
+    out, _ = reported("earlier", "random")  # a target that a comparison added later
+    assert strategies_in(out) == ["afl", "random"] and "rounds to 50% test accuracy" in out
 
 
 def test_runs_share_a_table_only_if_they_end_alike_however_they_were_typed(reported):

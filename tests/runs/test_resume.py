@@ -193,6 +193,16 @@ def test_more_rounds_continue_a_finished_run(whole, tmp_path):
         fedjax_sel.run(SMALL.replace(out=str(out)))
 
 
+@pytest.mark.slow
+def test_an_extended_run_does_not_keep_the_evaluation_of_its_earlier_last_round(tmp_path):
+    config = SMALL.replace(eval_every=3, out=str(tmp_path / "run"))
+    assert not np.isnan(fedjax_sel.run(config.replace(rounds=4)).test_loss[:, 3]).any()
+    longer, at_once = fedjax_sel.run(config.replace(rounds=8)), fedjax_sel.run(SMALL.replace(eval_every=3, rounds=8))
+    np.testing.assert_allclose(longer.test_loss, at_once.test_loss, rtol=1e-5)
+    assert np.isnan(longer.test_loss[:, 3]).all()
+    assert_equal(reading.load(tmp_path / "run"), longer)
+
+
 def test_rows_of_more_rounds_without_a_checkpoint_leave_the_finished_rounds_readable(whole, tmp_path):
     class Broken:
         def chunk(self, *given):

@@ -92,8 +92,8 @@ def test_the_space():
 
 @pytest.mark.parametrize("item,near", [
     ("learning-rate=log:0.001:0.1", {0.001: True, 0.0012: True, 0.0013: False, 0.07: False, 0.09: True, 0.5: True}),
-    ("momentum=0:0.9", {0: True, 0.05: False, 0.9: True}),
-    ("num-selected=1:3", {1: True, 2: False, 3: True}),
+    ("momentum=0.1:0.9", {0.1: True, 0.2: False, 0.9: True}),
+    ("num-selected=2:4", {2: True, 3: False, 4: True}),
     ("batch-size=10,20", {"10": False}),
 ])  # fmt: skip
 def test_a_value_at_an_end_of_its_range_is_named(item, near):
@@ -104,6 +104,8 @@ def test_a_value_at_an_end_of_its_range_is_named(item, near):
 def test_an_end_that_is_the_parameters_own_limit_is_not_named():
     (one,) = tuning.parse_space(["cut=0.1:1"], BASE.replace(algo="oort"))
     assert one.edge(0.99) == "" and "widen the range" in one.edge(0.1)
+    (field,) = tuning.parse_space(["momentum=0:0.9"], BASE)
+    assert field.edge(0.0) == "" and "widen the range" in field.edge(0.9)
 
 
 @pytest.mark.parametrize("given,words", [
@@ -179,6 +181,11 @@ def test_the_final_command_is_accepted(changes):
 def test_the_final_command_clears_what_a_preset_has():
     best = fedjax_sel.preset("fedcor/fmnist-1spc").replace(learning_rate_milestones=())
     assert "--learning-rate-milestones none" in tune._final_command(best, "fedcor/fmnist-1spc")
+    best = fedjax_sel.preset("fedcor/fmnist-1spc").replace(holdout=0.0, loss_on="train")
+    words = shlex.split(tune._final_command(best, "fedcor/fmnist-1spc"))
+    config, flags = command_line.parse(train.make_parser(), words[2:])
+    command_line.reject_ineffective(flags, [config])
+    assert (config.data.holdout, config.data.loss_on) == (0.0, "train")
 
 
 def test_all_trials_failed(capsys, tmp_path, made_up):

@@ -218,3 +218,13 @@ def test_skipped_updates_are_counted():
     result = fedjax_sel.run(wild)
     assert (result.ledger.updates_skipped == 4).all()
     assert (result.test_loss == result.test_loss[:, :1]).all()  # an all-skipped cohort leaves the model unchanged
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "algo,args", [("gpfl", {}), ("greedyfed", {}), ("pow_d", {"variant": "rpow-d", "num_candidates": 12})]
+)
+def test_clients_that_always_miss_the_deadline_do_not_fill_all_cohorts(algo, args):
+    config = SMALL.replace(algo=algo, algo_args=args, rounds=12, timing="tiers", deadline="q0.6", server_validation=0.1)
+    lost = fedjax_sel.run(config).ledger.reports_lost
+    assert lost.max() > 0 and (lost[:, -4:].min(axis=1) < SMALL.selection.num_selected).all()

@@ -300,6 +300,16 @@ def test_a_broken_sample_changes_nothing():
     assert np.abs(embeddings[4] - state.embeddings).max() > 0.01  # the probe of round 4 is whole
 
 
+def test_a_warmup_round_without_a_server_step_gives_no_sample():
+    """As in asynchronous rounds that wait for no report."""
+    strategy = fedcor(warmup=3, interval=4, **SMALL)
+    state, losses = strategy.init(jax.random.key(0), START), jnp.asarray(tables(0)[0])
+    for t in (0, 1, 2):
+        info = Information("fedcor", {"loss": Fact(losses[t // 2], jnp.zeros(N, jnp.int32)), "loss_change": EMPTY})
+        state = strategy.observe(state, now_of(ENV, info, t, None))
+    assert state.memory.valid.sum() == 1
+
+
 @pytest.mark.slow
 def test_who_was_not_there_counts_as_unchanged():
     """Unlike a broken loss, an absent client does not cost the sample: its entry is zero, the others' stand."""

@@ -13,6 +13,7 @@ from fedjax_sel.strategies.contract import CANDIDATES, NEVER, SELECTED
 from fedjax_sel.strategies.pow_d import pow_d
 from tests.strategies.hooks import env_of, info_of, now_of
 
+NEW = jnp.zeros((9,), bool)  # nobody was selected: the state of `rpow-d`
 ANSWERED = ["pow-d", "cpow-d", "train-first"]  # whose candidates are asked
 
 
@@ -143,7 +144,7 @@ def test_all_as_candidates_is_the_largest_losses(variant):
     losses = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
 
     def select(key, row):
-        return strategy.select(key, (), now_of(env, table(strategy, row, np.zeros(8)))).ids
+        return strategy.select(key, NEW[:8], now_of(env, table(strategy, row, np.zeros(8)))).ids
 
     ids = np.asarray(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(0), 200), losses))
     np.testing.assert_array_equal(ids, np.argsort(-losses, axis=1)[:, :3])
@@ -155,7 +156,7 @@ def test_reported_losses_follow_the_law_of_the_candidates():
     values, ages = np.array([0.3, 2.0, 0.1, 9.0, 0.7, 1.0]), np.array([0, 4, 1, NEVER, 7, 2])
     strategy = pow_d(variant="rpow-d", num_candidates=d)
     now = now_of(env_of(sizes, k), table(strategy, np.where(ages == NEVER, 0.0, values), ages), 5)
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now)))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, NEW[:6], now)))
     selection = select(jax.random.split(jax.random.key(3), 20_000))
     law = dict.fromkeys(itertools.combinations(range(6), k), 0.0)
     for named, probability in law_of_sets(sizes, d).items():
@@ -175,7 +176,7 @@ def test_reported_losses_over_several_rounds(n, k):
         def step(carry, round):
             value, age = carry
             now = now_of(env_of([5] * n, k), table(strategy, value, age), round)
-            selection = strategy.select(jax.random.fold_in(key, round), (), now)
+            selection = strategy.select(jax.random.fold_in(key, round), NEW[:n], now)
             value = value.at[selection.ids].set(reports[round, selection.ids])
             return (value, jnp.minimum(age.at[selection.ids].set(0) + 1, NEVER)), selection.ids
 
@@ -198,7 +199,7 @@ def test_unavailable_clients_do_not_report(there):
     info = table(strategy, np.arange(6), [0, 0, NEVER, NEVER, 0, 0])
     now = now_of(env_of([5] * 6, 2), info, 0, jnp.isin(jnp.arange(6), jnp.array(there, jnp.int32)))
     for seed in range(30):
-        selection = strategy.select(jax.random.key(seed), (), now)
+        selection = strategy.select(jax.random.key(seed), NEW[:6], now)
         assert selection.ids[selection.mask].tolist() == sorted(there, reverse=True)[:2]
 
 
@@ -206,7 +207,7 @@ def test_unavailable_clients_do_not_report(there):
 def test_equal_losses_are_ties_at_random(variant):
     strategy = pow_d(variant=variant, num_candidates=6)
     now = now_of(env_of([5] * 6, 2), table(strategy, np.ones(6), 0))
-    select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now).ids))
+    select = jax.jit(jax.vmap(lambda key: strategy.select(key, NEW[:6], now).ids))
     pairs = {pair: 1 / 15 for pair in itertools.combinations(range(6), 2)}
     assert_law(np.asarray(select(jax.random.split(jax.random.key(5), 20_000))), pairs)
 
@@ -243,4 +244,4 @@ def test_bad_parameters_are_refused():
             strategy = pow_d(variant=variant, num_candidates=count)
             now = now_of(env_of([5] * 9, 4), table(strategy, np.zeros(9), 0))
             with pytest.raises(UserError, match=f"pow_d: num_candidates={count} {problem}"):
-                (strategy.candidates or strategy.select)(jax.random.key(0), (), now)
+                (strategy.candidates or strategy.select)(jax.random.key(0), NEW[:9], now)

@@ -151,6 +151,15 @@ def test_a_tier_without_clients_costs_the_next_one():
     assert after.credits.tolist() == [1, 2, 2] and after.current == 0
 
 
+def test_a_round_without_clients_costs_no_tier():
+    strategy = tifl(num_tiers=3, credits=2)
+    state = started(strategy, np.arange(6.0), np.full(6, 5), 2)._replace(current=jnp.int32(2))
+    now = known(np.full(6, 5), 2, available=jnp.zeros(6, bool))
+    selection = strategy.select(jax.random.key(0), state, now)
+    after = strategy.update(state, now, selection, outcome_of(selection.mask))
+    assert after.credits.tolist() == [2, 2, 2] and after.current == 2
+
+
 def test_absent_clients_count_with_their_last_loss():
     strategy = tifl(num_tiers=2, interval=5)
     sizes = [10, 30, 20, 20]

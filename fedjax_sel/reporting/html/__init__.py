@@ -1,6 +1,7 @@
 """The self-contained HTML page of one or several runs: its content, which `templates/page.html` lays out."""
 
 import base64
+import dataclasses
 import datetime
 import functools
 import itertools
@@ -75,10 +76,15 @@ def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
     Raises UserError if a folder has no readable run, or a run has no rounds.
     """
     found: list[tuple[dict[str, Any], dict[Path, Result]]] = []
+    read = {}
     for path in folders:
         if folder.has_no_round(path):
             raise UserError(f"{path}: the run has no complete round yet; wait for one, or leave it out")
-        result = reading.load(path)
+        read[path] = reading.load(path)
+    targets = {result.config.run.target_accuracy for result in read.values()} - {None}
+    for path, result in read.items():
+        if len(targets) == 1:  # a comparison may have had none at first
+            result = dataclasses.replace(result, config=result.config.replace(target_accuracy=min(targets)))
         # The configuration does not determine the data: the server's share may depend on the strategy, and one data
         # set name may have several sources.
         conditions = {name: value for name, value in result.config.meant().items() if name not in NOT_OF_THE_SETTING}

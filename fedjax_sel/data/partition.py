@@ -223,7 +223,7 @@ def split_tests(
         The partition of the training clients' training examples, and the tests; None without tests.
 
     Raises:
-        UserError: other clients test on all examples of a training client.
+        UserError: no client has a test example, or other clients test on all examples of a training client.
     """
     own_tests, natural = None, None
     unseen = np.sort(generator(seed, _UNSEEN).permutation(partition.num_clients)[:num_unseen])
@@ -239,6 +239,8 @@ def split_tests(
     chosen = [rng.permutation(len(own[client]))[: holdout_size(len(own[client]), share)] for client in seen]
     chosen += [np.arange(len(own[client])) for client in unseen]
     held_out = [own[client][places] for client, places in zip((*seen, *unseen), chosen)]
+    if share and not any(map(len, held_out)):
+        raise UserError(f"--client-test: {share:g} of each client's examples is less than one; give a larger share")
     tested = np.concatenate([names[client][places] for client, places in zip((*seen, *unseen), chosen)])
     training = [own[client][~np.isin(names[client], tested)] for client in seen]
     for client, left in zip(seen, training):

@@ -124,7 +124,8 @@ def add_query(
 def add_probe(context: RoundContext, bill: Bill, cohorts: jax.Array, trains: jax.Array, examples: jax.Array) -> Bill:
     """Add the seconds of a probe's training; `cohorts`, `trains` and `examples` are [S, K].
 
-    Probes run in sequence. Their reports leave out the optimizer's vectors.
+    Probes run in sequence, and each one's training includes the download of the round's model, which the bill counts
+    once. Their reports leave out the optimizer's vectors.
     """
     if context.timing is None or bill.time is None:
         return bill

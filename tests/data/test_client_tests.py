@@ -66,6 +66,11 @@ def test_a_client_whose_examples_others_test_on_is_named():
             partition.split_tests(pairs, dataset, 0.5, 0, seed)
 
 
+def test_a_share_below_one_example_of_every_client_is_rejected():
+    with pytest.raises(UserError, match=r"--client-test: 0.1 of each client's examples is less than one"):
+        partition.split_tests(partition.Partition.from_indices([[0, 1], [2, 3, 4]], 5), None, 0.1, 0, 0)
+
+
 def test_without_the_settings_nothing_changes():
     problem = pose(SMALL.replace(client_test=0.0, unseen_clients=0.0))
     assert problem.client_tests is None and problem.partitions[0].num_clients == 12

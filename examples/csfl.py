@@ -49,7 +49,7 @@ import numpy as np
 
 from fedjax_sel import UserError
 from fedjax_sel.strategies import contract, from_numpy
-from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, SERVER, Request, always, at_start
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, SERVER, Request, always, at_start
 
 
 class Source(NamedTuple):

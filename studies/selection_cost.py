@@ -198,7 +198,7 @@ def _round(setting: Setting, carry: _Carry, round: jax.Array, stubs: _Stubs) -> 
     def serve(info: Information, bill: None, who: str, ids=None, mask=None, arrives=None) -> tuple[Information, None]:
         queried = reachable
         if ids is not None:
-            queried = distinct(ids, reachable[ids] if mask is None else mask, num_clients)
+            queried = distinct(ids[None], (reachable[ids] if mask is None else mask)[None], num_clients)[0]
         for _, request in protocol.requests_to(strategy, who):
             values = level * getattr(stubs.facts, request.kind).value
             info = protocol.enter_answers(info, request.kind, values, queried & request.when.due(round))

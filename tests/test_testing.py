@@ -15,15 +15,14 @@ from fedjax_sel.cli import test as command
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.contract import (
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import (
     ALL,
     CANDIDATES,
     NEVER,
     SELECTED,
     SERVER,
     Request,
-    Selection,
-    Strategy,
     always,
     at_start,
     every,

@@ -25,7 +25,7 @@ class Question(NamedTuple):
     """A query to a client for one fact.
 
     Attributes:
-        kind: kind of the fact; the docstring of `fedjax_sel.strategies.contract.Request` defines its measurement.
+        kind: kind of the fact; the docstring of `fedjax_sel.strategies.facts.Request` defines its measurement.
         options: options of the measurement; `Request` gives the defaults.
         weights: the round's model; None if the answer does not need it.
         round: the round, from 0.

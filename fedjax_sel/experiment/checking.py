@@ -306,11 +306,11 @@ def check(experiment: Experiment) -> Checked:
         raise UserError(f"--algo {strategy.name}: it buys clients' durations; add --timing tiers, lognormal or a file")
     if config.has_effect("staleness"):
         _check_stale_reports(config, strategy, optimizers.federated)
-    shape, everyone = config.size, config.everyone_available
-    checks.check(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+    everyone = config.everyone_available
+    checks.check(strategy, config.size, everyone_available=everyone, has_clock=law is not None)
     if config.training.private_training is not None:
         privacy.check_package("--private-training")
-        hooks = checks.traced(strategy, *shape, everyone_available=everyone, has_clock=law is not None)
+        hooks = checks.traced(strategy, config.size, everyone_available=everyone, has_clock=law is not None)
         _check_private_training(strategy, hooks["update"][1][2].weights is not None, optimizers.federated)
     if strategy.max_selected is not None and config.cohort_size > config.selection.num_selected:
         raise UserError(
@@ -321,7 +321,7 @@ def check(experiment: Experiment) -> Checked:
         mesh, together = parsing.mesh_shape(config.run.mesh), config.run.seeds_at_once or len(config.run.seeds)
         places = strategy.num_places(config.num_training_clients, config.cohort_size)
         devices.check_shape(mesh, together, places, len(jax.devices()))
-    if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, *shape, everyone):
+    if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, config.size, everyone):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
             "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"

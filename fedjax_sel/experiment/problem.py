@@ -14,7 +14,7 @@ import numpy as np
 from fedjax_sel import data, models, tasks
 from fedjax_sel.config import Config, ModelConfig, PartitionConfig, only_with
 from fedjax_sel.core import files, jax_settings, parsing, plugins
-from fedjax_sel.data import client_skew, examples
+from fedjax_sel.data import client_skew, examples, schemes
 from fedjax_sel.data import partition as partitions
 from fedjax_sel.data.dataset import Dataset
 from fedjax_sel.data.partition import ClientTests, Partition
@@ -161,29 +161,21 @@ def trace(experiment: Experiment) -> np.ndarray | None:
     return table
 
 
+_SETTINGS = {
+    "min_size": "min_client_size", "sizes": "client_sizes", "form": "dirichlet_form", "main": "skewness_main",
+}  # fmt: skip
+"""Option of a partition scheme -> its setting of another name."""
+
+
 def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -> Partition:
     config, settings = experiment.config, experiment.config.partition
     own = _plugin_function(config) if experiment.partition is None else experiment.partition
     if own is not None:
         return _own_partition(own, config, dataset, data_seed)
-    skewness = "H" if settings.skewness == "H" else float(settings.skewness)
-    dirichlet = {"alpha": settings.alpha, "min_size": settings.min_client_size}
-    floor = {"min_size": settings.min_client_size, "small_clients": settings.small_clients}
-    sizes = {"sizes": settings.client_sizes, **floor}
-    by_class = {"classes_per_client": settings.classes_per_client}
-    options: dict[str, dict[str, Any]] = {
-        "shards": {"shards_per_client": settings.shards_per_client},
-        "dirichlet_qp": dirichlet,
-        "skewness": {"skewness": skewness, "main": settings.skewness_main},
-        "dirichlet": {"form": settings.dirichlet_form, "alpha": settings.alpha, **sizes},
-        "extended_dirichlet": {"alpha": settings.alpha, **by_class, **floor},
-        "classes": {**by_class, **sizes},
-        "iid": sizes,
-        "natural": {"client_ids": dataset.client_ids, "min_size": settings.min_client_size},
-    }
-    scheme = settings.partition
+    scheme, values = settings.partition, {**vars(settings), "client_ids": dataset.client_ids}
+    options = {name: values[_SETTINGS.get(name, name)] for name in schemes.TABLE[scheme].__kwdefaults__}
     try:
-        part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options[scheme])
+        part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options)
     except UserError as error:
         fields = [field.name for field in dataclasses.fields(PartitionConfig) if only_with(field.name) is not None]
         names = ["num_clients", *(name for name in fields if config.has_effect(name) and name != "noisy_clients")]

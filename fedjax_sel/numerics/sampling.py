@@ -349,17 +349,6 @@ def capped_proportional(sizes: jax.Array, expected: int, rescalings: int | None 
     return lax.while_loop(caps_more, again, (probabilities, jnp.zeros((), (probabilities >= 1).sum().dtype)))[0]
 
 
-def inverse_probability_weights(shares: jax.Array, inclusion: jax.Array, mask: jax.Array) -> jax.Array:
-    """Return the Horvitz-Thompson weights, float32 [M]: the sum over the drawn items is unbiased for that over all.
-
-    Args:
-        shares: weight of each item in the sum over all items, float32 [M].
-        inclusion: expected number of draws of each item, float32 [M].
-        mask: places that hold an item, bool [M]; the others have weight zero.
-    """
-    return jnp.where(mask, shares / inclusion, 0.0)
-
-
 def first_occurrence(ids: jax.Array) -> jax.Array:
     """Return a mask of the first occurrences of each ID, bool [K]."""
     earlier = jnp.tril(ids[:, None] == ids[None, :], k=-1)

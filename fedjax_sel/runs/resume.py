@@ -28,7 +28,7 @@ def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, 
     """
 
     def programs(num_rounds: int) -> dict[str, Any]:
-        hooks = checks.traced(strategy, *sizes, num_rounds, *flags)
+        hooks = checks.traced(strategy, (*sizes, num_rounds), *flags)
         return {name: checks.program(name, hook) for name, hook in hooks.items()}
 
     return programs(one) != programs(other)

@@ -143,7 +143,7 @@ def make_terms(
     checks.requests(made)
     if not has_clock and made.needs_clock:
         raise UserError(f"has_clock: strategy {made.name!r} requests durations; measure them and pass has_clock=True")
-    checks.check(made, *size, everyone_available=True, has_clock=has_clock)
+    checks.check(made, size, everyone_available=True, has_clock=has_clock)
     model = _model(params, output_layer)
     if params is not None:
         count = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(model.params))

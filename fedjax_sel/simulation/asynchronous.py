@@ -127,7 +127,7 @@ def one_step(
     weights = round.cohort_weights(context, aggregated, known) * plan.asynchrony.weight.factor(staleness)
     info = _enter(known.now.info, ended, received, number - ended.number // num_places)
     # `update` sees each reporting client as available, also if its dispatch was in an earlier round.
-    reporting = jax.vmap(partial(distinct, num_clients=num_clients))(ended.ids, ended.in_flight)
+    reporting = distinct(ended.ids, ended.in_flight, num_clients)
     known = known._replace(now=known.now._replace(info=info, available=None if idle is None else idle | reporting))
     known = queries.enter_training_losses(context, known, reports, ended.trained.training_loss)
     of_ended = sums(plan, (ended.trained.updates, ended.trained.carried), ended.trained.finite, weights)
@@ -185,7 +185,7 @@ def wait_for(table: Reports, count: int, more: jax.Array, server_seconds: float)
 
 def _idle(table: Reports, available: jax.Array | None, num_clients: int) -> jax.Array:
     """Return the mask of available clients without a report in flight, bool [S, N]."""
-    busy = jax.vmap(partial(distinct, num_clients=num_clients))(table.ids, table.in_flight)
+    busy = distinct(table.ids, table.in_flight, num_clients)
     return ~busy if available is None else available & ~busy
 
 
@@ -232,9 +232,7 @@ def _enter(info: Information, ended: Reports, received: jax.Array, rounds: jax.A
         fact: Fact = getattr(info, kind)
         age = jnp.minimum(answer.age + rounds, NEVER)
         newer = received & (age <= jnp.take_along_axis(fact.age, ended.ids, axis=1))
-        rows = jnp.where(newer, ended.ids, fact.age.shape[1])  # row N does not exist
-        write = jax.vmap(lambda table, rows, values: table.at[rows].set(values, mode="drop"))
-        info = info.replace(kind, Fact(write(fact.value, rows, answer.value), write(fact.age, rows, age)))
+        info = info.replace(kind, state.written(fact, newer, ended.ids, Fact(answer.value, age)))
     return info
 
 

@@ -27,7 +27,7 @@ def add_answers(context: RoundContext, bill: Bill, query: Query) -> Bill:
     """Add the cost of a query: the answers that arrive, and the work of all queried clients."""
     request = context.plan.strategy.requests[query.position]
     kind, num_clients = KINDS[request.kind], context.federation.starts.shape[1]
-    clients_in = jax.vmap(partial(distinct, num_clients=num_clients))
+    clients_in = partial(distinct, num_clients=num_clients)
     asked, answered = clients_in(query.ids, query.asked), clients_in(query.ids, query.arrives)
     examples = ledger.examples_evaluated(request, context.federation, context.plan.loss_on)
     bill = clock.add_query(context, bill, request, asked, examples, query.at_start)
@@ -71,7 +71,7 @@ def round_events(
     """
     plan, federation, round = context.plan, context.federation, context.round
     optimizer = plan.trainer.optimizer
-    clients_in = jax.vmap(partial(distinct, num_clients=federation.starts.shape[1]))
+    clients_in = partial(distinct, num_clients=federation.starts.shape[1])
     started = cohort.selection if cohort.started is None else cohort.started
     trains = clients_in(started.ids, started.mask)  # bool [S, N]
     reported = clients_in(cohort.reports.ids, cohort.reports.mask)

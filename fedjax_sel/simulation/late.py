@@ -16,7 +16,7 @@ from fedjax_sel.data.federation import Federation
 from fedjax_sel.simulation import asynchronous, clock, queries, round
 from fedjax_sel.simulation.asynchronous import Flight
 from fedjax_sel.simulation.keys import Streams
-from fedjax_sel.simulation.state import Carry, Plan, Records
+from fedjax_sel.simulation.state import Carry, Plan, Records, written
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.training.server import StalenessWeight
@@ -149,9 +149,7 @@ def factors(weight: StalenessWeight, staleness: jax.Array, table: LateReports, u
 
 def dispatch(table: LateReports, new: LateReports, ids: jax.Array) -> LateReports:
     """Return the table with the `new` reports that are in flight, leaves [S, K, ...], of the clients `ids`."""
-    rows = jnp.where(new.in_flight, ids, table.in_flight.shape[1])  # row N does not exist
-    put = jax.vmap(lambda leaf, rows, values: leaf.at[rows].set(values, mode="drop"))
-    return jax.tree.map(lambda leaf, values: put(leaf, rows, values), table, new)
+    return written(table, new.in_flight, ids, new)
 
 
 def _join(of_cohort: jax.Array, of_table: jax.Array) -> jax.Array:

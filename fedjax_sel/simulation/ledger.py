@@ -74,8 +74,8 @@ def settle(events: Events, num_params: int, floats_per_answer: Sequence[int], nu
 
 
 def distinct(ids: jax.Array, mask: jax.Array, num_clients: int) -> jax.Array:
-    """Return the mask of a cohort's clients: bool [N] from ids [K] and mask [K]."""
-    return jnp.zeros((num_clients,), bool).at[ids].max(mask)
+    """Return the masks of cohorts' clients: bool [S, N] from ids [S, K] and mask [S, K]."""
+    return jax.vmap(lambda ids, mask: jnp.zeros((num_clients,), bool).at[ids].max(mask))(ids, mask)
 
 
 class Time(NamedTuple):

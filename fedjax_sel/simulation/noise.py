@@ -1,6 +1,5 @@
 """Noise in what clients send for selection and in the mean update: drawn per round, counted, limited by the budget."""
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -30,7 +29,7 @@ def trainings(context: RoundContext, reports: Selection) -> jax.Array | None:
     before = context.carry.trainings
     if before is None:
         return None
-    return before + jax.vmap(partial(distinct, num_clients=before.shape[1]))(reports.ids, reports.mask)
+    return before + distinct(reports.ids, reports.mask, before.shape[1])
 
 
 def epsilons(context: RoundContext, bill: Bill, reports: Selection) -> jax.Array | None:
@@ -60,7 +59,7 @@ def within_budget(context: RoundContext, bill: Bill, ids: jax.Array, answers: in
 def count(bill: Bill, ids: jax.Array, arrives: jax.Array, answers: int = 1) -> Bill:
     """Add `answers` perturbed answers of the clients `ids`, int32 [S, M], whose message `arrives`, bool [S, M]."""
     assert bill.perturbed is not None
-    clients = jax.vmap(partial(distinct, num_clients=bill.perturbed.shape[1]))(ids, arrives)
+    clients = distinct(ids, arrives, bill.perturbed.shape[1])
     return bill._replace(perturbed=bill.perturbed + answers * clients)
 
 

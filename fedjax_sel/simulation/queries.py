@@ -17,7 +17,7 @@ from fedjax_sel.numerics import sampling
 from fedjax_sel.simulation import availability, billing, clock, keys, noise
 from fedjax_sel.simulation.billing import Probe, Query
 from fedjax_sel.simulation.ledger import Bill, distinct
-from fedjax_sel.simulation.state import Kept, RoundContext, ToTrain, to_train
+from fedjax_sel.simulation.state import Kept, RoundContext, ToTrain, to_train, written
 from fedjax_sel.strategies import facts, protocol
 from fedjax_sel.strategies.contract import Fact, Information, Selection
 from fedjax_sel.strategies.facts import ALL, KINDS, NEVER, SELECTED, Request
@@ -238,13 +238,8 @@ def _enter(
         if request.option("nonfinite") == "missing":
             ages_now = jnp.where(missing, NEVER, 0)
         bill = bill._replace(losses_replaced=bill.losses_replaced + replaced)
-    rows = jnp.where(query.arrives, query.ids, fact.age.shape[1])  # row N does not exist: lost answers are dropped
-
-    def write(table, ages, rows, values, now):
-        return table.at[rows].set(values, mode="drop"), ages.at[rows].set(now, mode="drop")
-
-    value, ages = jax.vmap(write)(fact.value, fact.age, rows, values, ages_now)
-    return info.replace(request.kind, Fact(value, ages)), billing.add_answers(context, bill, query)
+    fact = written(fact, query.arrives, query.ids, Fact(values, ages_now))
+    return info.replace(request.kind, fact), billing.add_answers(context, bill, query)
 
 
 def _answers(context: RoundContext, request: Request, params: Weights, ids: jax.Array) -> jax.Array:
@@ -277,8 +272,7 @@ def _loss_change(context: RoundContext, request: Request, bill: Bill, query: Que
     """
     as_loss = Request("loss", ALL, request.when, tuple(pair for pair in request.options if pair[0] == "on"))
     before = _answers(context, as_loss, context.carry.params, query.ids)
-    num_clients = context.federation.starts.shape[1]
-    answered = jax.vmap(partial(distinct, num_clients=num_clients))(query.ids, query.asked)
+    answered = distinct(query.ids, query.asked, context.federation.starts.shape[1])
     changes = []
     for probe in range(facts.num_probes(request)):
         probed = probe_round(context, probe)

@@ -82,26 +82,18 @@ def close_round(
     server_step: ServerStep,
     records: Records,
 ) -> Carry:
-    """Return the state at w^(t+1); `trained` are the results of the clients of `selection`, which have new rows."""
+    """Return the state at w^(t+1); `trained` are the results of the clients of `selection`, which have new rows.
+
+    A client whose update is not finite keeps its row.
+    """
     carry = context.carry
     return carry._replace(
         params=server_step.params, server=server_step.optimizer, shared=server_step.shared,
         strategy=selection_state.state, info=selection_state.now.info, evaluation=server_step.evaluation,
         clock=None if carry.clock is None else carry.clock + records.measured[tasks.SECONDS],
         answered=noise.answered(context, selection_state.bill), trainings=noise.trainings(context, reports),
-        clients=write_rows(carry.clients, selection, trained),
+        clients=state.written(carry.clients, selection.mask & trained.finite, selection.ids, trained.kept),
     )  # fmt: skip
-
-
-def write_rows(table: Kept, selection: Selection, trained: Trained) -> Kept:
-    """Return the client table with the new rows of a cohort; a client whose update is not finite keeps its row."""
-    kept = selection.mask & trained.finite
-
-    def write(table: jax.Array, rows: jax.Array) -> jax.Array:
-        places = jnp.where(kept, selection.ids, table.shape[1])  # row N does not exist: dropped
-        return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(table, places, rows)
-
-    return jax.tree.map(write, table, trained.kept)
 
 
 def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
@@ -386,12 +378,11 @@ def find_faults(named: state.UncheckedIds, num_clients: int, weights: jax.Array,
     floating-point and integer leaves [S, ...].
     """
 
-    def misnamed(ids: jax.Array, mask: jax.Array) -> jax.Array:
-        """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice; a scalar."""
-        outside = (ids < 0) | (ids >= num_clients)
-        return outside.any() | (distinct(ids, mask, num_clients).sum() != mask.sum())
+    def names(ids: jax.Array, mask: jax.Array) -> jax.Array:
+        """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice, bool [S]."""
+        outside = ((ids < 0) | (ids >= num_clients)).any(axis=1)
+        return outside | (distinct(ids, mask, num_clients).sum(axis=1) != mask.sum(axis=1))
 
-    names = jax.vmap(misnamed)
     wrong = names(named.ids, named.mask)
     if named.candidates is not None:
         wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))

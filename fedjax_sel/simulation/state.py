@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh
 
@@ -229,3 +230,13 @@ def to_train(context: RoundContext, params: Weights | None = None) -> ToTrain:
     carry = context.carry
     received = carry.params if params is None else params
     return ToTrain(context.federation, received, carry.clients, carry.shared, context.round)
+
+
+def written(table: Any, mask: jax.Array, ids: jax.Array, rows: Any) -> Any:
+    """Return a table, leaves [S, N, ...], with `rows`, leaves [S, K, ...], of the clients `ids` in the mask, [S, K]."""
+
+    def write(table: jax.Array, rows: jax.Array) -> jax.Array:
+        places = jnp.where(mask, ids, table.shape[1])  # row N does not exist: dropped
+        return jax.vmap(lambda old, places, new: old.at[places].set(new, mode="drop"))(table, places, rows)
+
+    return jax.tree.map(write, table, rows)

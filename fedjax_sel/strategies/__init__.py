@@ -10,28 +10,23 @@ from typing import NamedTuple
 from fedjax_sel.core.plugins import Registry, Within
 from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.clustered import clustered
-from fedjax_sel.strategies.contract import (
+from fedjax_sel.strategies.contract import Env, Now, Outcome, Selection, Strategy, independent_selection
+from fedjax_sel.strategies.cyclic import cyclic
+from fedjax_sel.strategies.delta import delta
+from fedjax_sel.strategies.divfl import divfl
+from fedjax_sel.strategies.e3cs import e3cs
+from fedjax_sel.strategies.facts import (
     ALL,
     CANDIDATES,
     NEVER,
     SELECTED,
     SERVER,
-    Env,
-    Now,
-    Outcome,
     Request,
-    Selection,
-    Strategy,
     always,
     at_start,
     every,
-    independent_selection,
     rounds,
 )
-from fedjax_sel.strategies.cyclic import cyclic
-from fedjax_sel.strategies.delta import delta
-from fedjax_sel.strategies.divfl import divfl
-from fedjax_sel.strategies.e3cs import e3cs
 from fedjax_sel.strategies.fed_cbs import fed_cbs
 from fedjax_sel.strategies.fedcor import fedcor
 from fedjax_sel.strategies.fedcs import fedcs

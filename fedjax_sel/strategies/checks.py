@@ -136,57 +136,45 @@ MODEL: Mapping[str, Mapping[str, Any]] = {  # 2 inputs, 5 hidden units, 4 classe
 OUTPUT_LAYER = OutputLayer(("Dense_1", "kernel"), ("Dense_1", "bias"))
 
 
-def check(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> None:
-    """Check every hook by tracing it, without running it; N clients, K selected, T rounds.
+Size = tuple[int, int, int]
+"""N clients, K selected and T rounds."""
+
+
+def check(strategy: Strategy, size: Size, everyone_available: bool, has_clock: bool = False) -> None:
+    """Check every hook by tracing it, without running it.
 
     The strategy must have passed `requests`. `available` is None or bool [N].
     """
     with named("strategy", strategy.name):
-        table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available, has_clock)
+        table = traced(strategy, size, everyone_available, has_clock)
         state = table["observe"][1][0]
         if strategy.candidates is not None:
-            candidates(trace("candidates", table["candidates"]), num_clients)
+            candidates(trace("candidates", table["candidates"]), size[0])
         for name in ("observe", "update"):
             same_state(name, state, trace(name, table[name]))
         for name in ("select", "update"):
             _lower(name, table[name])
 
 
-def knows_inclusion(
-    strategy: Strategy, num_clients: int, num_selected: int, num_rounds: int, everyone_available: bool
-) -> bool:
+def knows_inclusion(strategy: Strategy, size: Size, everyone_available: bool) -> bool:
     """Return whether a strategy knows its expected selection counts; arguments as for `check`."""
     if strategy.inclusion is None:
         return False
-    table = traced(strategy, num_clients, num_selected, num_rounds, everyone_available)
+    table = traced(strategy, size, everyone_available)
     with named("strategy", strategy.name):
         counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
-        if counts is not None and (getattr(counts, "shape", None) != (num_clients,) or counts.dtype != jnp.float32):
+        if counts is not None and (getattr(counts, "shape", None) != size[:1] or counts.dtype != jnp.float32):
             raise BrokenContractError("`inclusion` must return float32 [N], or None if the counts are unknown")
     return counts is not None
 
 
-def traced(
-    strategy: Strategy,
-    num_clients: int,
-    num_selected: int,
-    num_rounds: int,
-    everyone_available: bool,
-    has_clock: bool = False,
-) -> dict[str, Hook]:
+def traced(strategy: Strategy, size: Size, everyone_available: bool, has_clock: bool = False) -> dict[str, Hook]:
     """Return name -> hook with its argument shapes, in a run of the given size; traces `init` and `select`."""
+    num_clients, num_selected, _ = size
     places = num_places(strategy, num_clients, num_selected)
     key = jax.eval_shape(lambda: jax_settings.key(0))
     sizes, shares = _shape((num_clients,), jnp.int32), _shape((num_clients,), jnp.float32)
-    counts = (num_clients, num_selected, num_rounds, COUNTS.num_classes, COUNTS.num_params)
-    env = Env(*counts, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
+    env = Env(*size, COUNTS.num_classes, COUNTS.num_params, sizes, shares, sizes, MODEL, OUTPUT_LAYER, has_clock)
     info = jax.eval_shape(lambda: protocol.empty_information(strategy, COUNTS, num_clients))
     available: Any = None if everyone_available else _shape((num_clients,), jnp.bool_)
     now = Now(env, info, _shape((), jnp.int32), available)

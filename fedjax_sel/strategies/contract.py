@@ -11,19 +11,7 @@ from fedjax_sel.core import parsing
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies import facts
-from fedjax_sel.strategies.facts import (
-    ALL,
-    CANDIDATES,
-    NEVER,
-    SELECTED,
-    SERVER,
-    Request,
-    Schedule,
-    always,
-    at_start,
-    every,
-    rounds,
-)
+from fedjax_sel.strategies.facts import Request
 
 # Shapes: N clients, K selected, C classes, P parameters of the model. If a strategy declares `max_selected`, its value
 # replaces K in the shapes of a Selection and an Outcome.
@@ -109,13 +97,6 @@ def check_count(name: str, count: int | None, env: Env, least: int = 1) -> None:
     if count is not None and count < least:
         raise UserError(f"{name}={count} is below the cohort size {least}; give at least {least}")
 
-
-__all__ = [
-    "ALL", "CANDIDATES", "NEVER", "SELECTED", "SERVER",
-    "Env", "Evaluation", "Fact", "Information", "Now", "Outcome", "OutputLayer", "Request", "Schedule", "Selection",
-    "ServerMetrics", "State", "Strategy", "UndeclaredFactError", "always", "at_start", "check_count", "every",
-    "independent_selection", "keep_state", "no_state", "rounds",
-]  # fmt: skip
 
 State = Any  # a pytree; its structure and shapes never change during a run
 
@@ -216,6 +197,7 @@ class Unrequested:
         raise undeclared(self.strategy, self.kind, ())
 
     def __call__(self, *_: Any) -> Any:
+        """Report the undeclared read."""
         raise undeclared(self.strategy, self.kind, ())
 
 
@@ -275,7 +257,7 @@ def independent_selection(
     ids, mask = sampling.independent(key, probabilities, num_places)
     reachable = importance if available is None else jnp.where(available, importance, 0.0)
     shares = reachable[ids] / reachable.sum()
-    return Selection(ids, sampling.inverse_probability_weights(shares, probabilities[ids], mask), mask)
+    return Selection(ids, jnp.where(mask, shares / probabilities[ids], 0.0), mask)
 
 
 def keep_state(state: State, *_: Any) -> State:

@@ -49,18 +49,8 @@ from jax import lax
 
 from fedjax_sel.core.plugins import Count, CountOrZero, Positive, PositiveShare
 from fedjax_sel.numerics import gaussian_process, sampling
-from fedjax_sel.strategies.contract import (
-    ALL,
-    Env,
-    Now,
-    Outcome,
-    Request,
-    Selection,
-    Strategy,
-    every,
-    keep_state,
-    rounds,
-)
+from fedjax_sel.strategies.contract import Env, Now, Outcome, Selection, Strategy, keep_state
+from fedjax_sel.strategies.facts import ALL, Request, every, rounds
 from fedjax_sel.strategies.fedcor_presets import Importance, Mean, Noise, Numbers, Preset, Task, look_up, resolve
 
 

@@ -33,7 +33,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.numerics import decompositions, kdpp, sampling
-from fedjax_sel.strategies.contract import ALL, NEVER, Now, Request, Selection, Strategy, at_start, check_count
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
+from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
 
 _REQUESTS = {
     "fc1": Request("profile", ALL, at_start()),

@@ -19,7 +19,8 @@ import numpy as np
 from fedjax_sel.core import parsing
 from fedjax_sel.core.parsing import one_of, shown
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import Now, Outcome, Request, Selection, Strategy, keep_state, no_state
+from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, keep_state, no_state
+from fedjax_sel.strategies.facts import Request
 
 _READABLE = tuple(name for name in Outcome._fields if name != "subset_loss")
 _FREE = ("reported", "finite")

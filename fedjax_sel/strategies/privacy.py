@@ -25,21 +25,20 @@ NOTHING, NUMBERS, STATISTICS, MODELS = range(4)
 CLASSES = ("nothing", "individual numbers", "individual statistics of data", "individual models or gradients")
 """Display names of the classes of disclosure, from the least to the most."""
 
-Size = tuple[int, int, int]
-SIZE: Size = (200, 10, 1000)
+SIZE: checks.Size = (200, 10, 1000)
 """N, K and T of a run for which all default parameters are valid."""
 
 _OF_SYMBOL = {"": NUMBERS, "C": STATISTICS, "Q": STATISTICS, "P": MODELS}
 _OF_OUTCOME = {"updates": "updates of the cohort", "losses_before": "losses", "losses_after": "losses", "seconds": ""}
 
 
-def individual_answers(strategy: Strategy, size: Size) -> dict[int, Request]:
+def individual_answers(strategy: Strategy, size: checks.Size) -> dict[int, Request]:
     """Return the requests whose answers the server sees client by client, by position.
 
     Fields of the outcome that `update` reads follow the strategy's own requests, as requests to the cohort. Losses of
     subsets of the cohort need the updates, because the server averages models of its choice. `size` is the run's.
     """
-    hook, shapes = checks.traced(strategy, *size, everyone_available=True, has_clock=True)["update"]
+    hook, shapes = checks.traced(strategy, size, everyone_available=True, has_clock=True)["update"]
     reads = protocol.fields_read(hook, *shapes)[-1]
     fields = [name for name in _OF_OUTCOME if any(jax.tree.leaves(getattr(reads, name)))]
     if "updates" not in fields and protocol.requested_subset_loss(strategy) is not None:
@@ -48,7 +47,7 @@ def individual_answers(strategy: Strategy, size: Size) -> dict[int, Request]:
     return {place: one for place, one in enumerate(answers) if one.kind in _OF_OUTCOME or KINDS[one.kind].has_table}
 
 
-def disclosed(strategy: Strategy, size: Size = SIZE) -> dict[str, int]:
+def disclosed(strategy: Strategy, size: checks.Size = SIZE) -> dict[str, int]:
     """Return display name -> class, an index into `CLASSES`, of what the server sees of single clients."""
     values = {}
     for request in individual_answers(strategy, size).values():
@@ -172,7 +171,7 @@ def sensitivities(settings: Privacy, unit: Unit, request: Request, examples: Any
     return math.sqrt(length) * 2 * limit * share, 2 * limit * share
 
 
-def perturbed(strategy: Strategy, size: Size) -> dict[int, Request]:
+def perturbed(strategy: Strategy, size: checks.Size) -> dict[int, Request]:
     """Return the requests whose answers need noise, by position; see `individual_answers`."""
     return {place: one for place, one in individual_answers(strategy, size).items() if one.kind not in NO_NOISE}
 
@@ -183,7 +182,7 @@ def check_package(flag: str) -> None:
         raise UserError(f"{flag}: the package dp-accounting is missing; run pip install 'fedjax-sel[privacy]'")
 
 
-def check(strategy: Strategy, unit: Unit, size: Size) -> None:
+def check(strategy: Strategy, unit: Unit, size: checks.Size) -> None:
     """Reject facts whose sensitivity to one example is unknown."""
     check_package("--privacy")
     for request in perturbed(strategy, size).values():
@@ -194,7 +193,7 @@ def check(strategy: Strategy, unit: Unit, size: Size) -> None:
             )
 
 
-def planned(text: str | None, unit: Unit, strategy: Strategy, size: Size, counts: Counts) -> Noise | None:
+def planned(text: str | None, unit: Unit, strategy: Strategy, size: checks.Size, counts: Counts) -> Noise | None:
     """Return the noise that keeps each client within its budget over the whole run; None if no answer needs any.
 
     `text` is the value of --privacy. A client answers at most as often as scheduled; candidates and cohorts are random,
@@ -276,7 +275,7 @@ def answer_length(request: Request, counts: Counts) -> int:
     return counts.num_params if request.kind == "updates" else 1
 
 
-def check_real_clients(strategy: Strategy, size: Size) -> None:
+def check_real_clients(strategy: Strategy, size: checks.Size) -> None:
     """Reject facts that real clients do not perturb."""
     for request in perturbed(strategy, size).values():
         if request.kind not in KINDS or request.kind == "loss_change":

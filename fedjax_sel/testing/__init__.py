@@ -32,7 +32,7 @@ def contract(bench: Bench) -> None:
     options, strategy = bench.options, bench.strategy
     checks.requests(strategy)
     sizes = (options.num_clients, options.num_selected, options.rounds)
-    checks.check(strategy, *sizes, everyone_available=True, has_clock=strategy.needs_clock)
+    checks.check(strategy, sizes, everyone_available=True, has_clock=strategy.needs_clock)
     if strategy.with_replacement and bench.selection.weights is None:
         raise Violation("it draws with replacement but returns no weights; a client drawn r times has weight r / K")
 

@@ -372,7 +372,7 @@ class Bench:
     def hooks(self) -> dict[str, checks.Hook]:
         """Every hook of the strategy with the shapes of its arguments."""
         sizes = (self.options.num_clients, self.options.num_selected, self.options.rounds)
-        return checks.traced(self.strategy, *sizes, everyone_available=True, has_clock=self.strategy.needs_clock)
+        return checks.traced(self.strategy, sizes, everyone_available=True, has_clock=self.strategy.needs_clock)
 
     @property
     def selection(self) -> Any:

@@ -11,7 +11,6 @@ import optax
 from fedjax_sel.core.plugins import NonNegative, Share
 from fedjax_sel.models import Params
 from fedjax_sel.models.core import Weights
-from fedjax_sel.numerics import sampling
 
 
 def cohort_weights(
@@ -36,7 +35,7 @@ def cohort_weights(
     shares = sizes / jnp.asarray(total, jnp.float32)
     if rule == "unbiased":
         assert inclusion is not None, "rejected before the run"
-        return sampling.inverse_probability_weights(shares, inclusion, mask)
+        return jnp.where(mask, shares / inclusion, 0.0)
     return jnp.where(mask, shares, 0.0)
 
 

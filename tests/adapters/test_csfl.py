@@ -14,7 +14,8 @@ import fedjax_sel
 from fedjax_sel import testing
 from fedjax_sel.callbacks import StopAtTarget
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import NEVER, Evaluation, Fact, Information, Now, Outcome, ServerMetrics
+from fedjax_sel.strategies.contract import Evaluation, Fact, Information, Now, Outcome, ServerMetrics
+from fedjax_sel.strategies.facts import NEVER
 from fedjax_sel.strategies.from_numpy import own_errors
 from tests.strategies.hooks import env_of
 

@@ -15,7 +15,8 @@ import fedjax_sel
 from fedjax_sel import UserError
 from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.flower import SelectorStrategy, messages
-from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, at_start
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, Request, at_start
 from tests.adapters.made_up import FakeGrid, Line, N
 
 K, T = 3, 6

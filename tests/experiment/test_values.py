@@ -19,7 +19,7 @@ from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, sweep
 from fedjax_sel.runs import experiment as writer
 from fedjax_sel.simulation import run
-from fedjax_sel.strategies.contract import ALL, Request, at_start
+from fedjax_sel.strategies.facts import ALL, Request, at_start
 from fedjax_sel.training import optimizers
 
 RNG = np.random.default_rng(0)

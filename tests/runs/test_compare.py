@@ -383,7 +383,7 @@ def test_a_page_has_a_table_for_each_setting():
 
 PLUGIN = """
 from fedjax_sel.strategies.random import random
-from fedjax_sel.strategies.contract import ALL, SERVER, Request, always
+from fedjax_sel.strategies.facts import ALL, SERVER, Request, always
 
 def validated():
     return random()._replace(name="validated", requests=(Request("server_metrics", SERVER, always()),))

@@ -12,7 +12,8 @@ import fedjax_sel
 from fedjax_sel import Config, NonFiniteUpdateError, UserError
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.runs import checkpoint, reading
-from fedjax_sel.strategies.contract import CANDIDATES, Request, Selection, Strategy, always
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import CANDIDATES, Request, always
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=240,test_size=60,num_classes=4,image_size=4", num_clients=14,

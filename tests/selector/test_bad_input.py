@@ -11,7 +11,8 @@ import pytest
 import fedjax_sel
 from fedjax_sel import UserError, strategies
 from fedjax_sel.simulation.availability import bounded
-from fedjax_sel.strategies.contract import ALL, SERVER, Request, Selection, Strategy, always
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, SERVER, Request, always
 
 NAMES = ("ann", "bob", 3, ("c", 4), "eve", "fay")
 N, K, T, P = 6, 2, 3, 5

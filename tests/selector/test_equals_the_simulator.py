@@ -11,7 +11,8 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, strategies
-from fedjax_sel.strategies.contract import ALL, Request, Selection, Strategy, every
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, Request, every
 from tests.selector.recording import K, N, Recording
 
 ADAM = ("fedgp", "fedcor")

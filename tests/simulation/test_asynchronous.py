@@ -13,7 +13,8 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import asynchronous, run, seed_groups
 from fedjax_sel.simulation.asynchronous import Reports
-from fedjax_sel.strategies.contract import ALL, SELECTED, Request, Selection, Strategy, always
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, SELECTED, Request, always
 from fedjax_sel.training import server
 from tests.simulation.test_clock import ANSWER, FETCH, FORWARD, MODEL, STATIC, WHOLE
 

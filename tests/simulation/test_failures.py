@@ -14,8 +14,8 @@ from fedjax_sel.experiment import problem as dealing
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import keys, run
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
-from fedjax_sel.strategies import contract
-from fedjax_sel.strategies.contract import SELECTED, Request, always, every
+from fedjax_sel.strategies import contract, facts
+from fedjax_sel.strategies.facts import SELECTED, Request, always, every
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -128,7 +128,7 @@ def test_nothing_is_learned_of_a_client_whose_report_is_lost(algo, parameters, k
         old, new = (jax.tree.map(lambda leaf: leaf[0], getattr(info, kind)) for info in (before, carry.info))
         silent = np.setdiff1d(np.arange(12), cohort[~lost])
         np.testing.assert_array_equal(new.value[silent], old.value[silent])
-        np.testing.assert_array_equal(new.age[silent], np.minimum(old.age[silent] + 1, contract.NEVER))
+        np.testing.assert_array_equal(new.age[silent], np.minimum(old.age[silent] + 1, facts.NEVER))
         np.testing.assert_array_equal(new.age[cohort[~lost]], 1)  # a round is over
         start = 12 if t == 0 and kind != "training_loss" else 0  # asked of all before the first round
         assert ledger.floats_up == length * (start + (~lost).sum())

@@ -18,17 +18,7 @@ from fedjax_sel.simulation import availability, evaluation, run
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.simulation.state import env_of
 from fedjax_sel.strategies import checks, contract
-from fedjax_sel.strategies.contract import (
-    ALL,
-    CANDIDATES,
-    NEVER,
-    SELECTED,
-    SERVER,
-    Request,
-    always,
-    at_start,
-    every,
-)
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request, always, at_start, every
 from fedjax_sel.strategies.fedcor import importance_of
 from fedjax_sel.strategies.protocol import fields_read
 from fedjax_sel.training import client

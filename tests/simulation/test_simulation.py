@@ -17,7 +17,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import keys, layout, run
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
-from fedjax_sel.strategies import checks, contract
+from fedjax_sel.strategies import checks, contract, facts
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training import client
 
@@ -355,7 +355,7 @@ def test_ledger_counts_distinct_clients_and_their_own_examples():
 @pytest.mark.slow
 def test_facts_are_bought_on_schedule_age_and_are_billed():
     """A strategy of a user's own: profiles in rounds 1 and 4, whose ages it writes down."""
-    when = contract.every(3, offset=1)
+    when = facts.every(3, offset=1)
 
     def init(key, now):
         return jnp.zeros((now.env.num_rounds,), jnp.int32)
@@ -366,20 +366,18 @@ def test_facts_are_bought_on_schedule_age_and_are_billed():
     def update(state, now, selection, outcome):
         return state.at[now.round].set(now.info.profile.age[0])
 
-    strategy = contract.Strategy(
-        "mine", select, (contract.Request("profile", contract.ALL, when),), init=init, update=update
-    )
+    strategy = contract.Strategy("mine", select, (facts.Request("profile", facts.ALL, when),), init=init, update=update)
     problem = dataclasses.replace(pose(SMALL.replace(chunk=6)), strategy=strategy)
     program = run.prepare(problem)
     carry, records = program.chunk(program.carry, jnp.int32(0), program.federation, program.streams)
-    assert carry.strategy[0].tolist() == [contract.NEVER, 0, 1, 2, 0, 1]
+    assert carry.strategy[0].tolist() == [facts.NEVER, 0, 1, 2, 0, 1]
     np.testing.assert_array_equal(records.events.models_down[:, 0], [3, 12, 3, 3, 12, 3])
     np.testing.assert_array_equal(records.events.answers[:, 0, 0], [0, 12, 0, 0, 12, 0])
     assert float(jnp.abs(carry.info.profile.value).sum()) > 0
 
 
 def test_a_request_nobody_serves_is_refused():
-    strategy = always([0, 1, 2], requests=(contract.Request("weather", contract.ALL, contract.always()),))
+    strategy = always([0, 1, 2], requests=(facts.Request("weather", facts.ALL, facts.always()),))
     with pytest.raises(ValueError, match="'always' requests 'weather'; the simulator serves loss"):
         checks.requests(strategy)
 

@@ -14,7 +14,8 @@ import numpy as np
 
 import fedjax_sel
 from fedjax_sel.strategies import checks
-from fedjax_sel.strategies.contract import ALL, CANDIDATES, SELECTED, Request, Schedule, Strategy
+from fedjax_sel.strategies.contract import Strategy
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, Schedule
 from fedjax_sel.strategies.protocol import fields_read
 
 CLIENTS, SELECTED_CLIENTS, ROUNDS, CLASSES = 12, 3, 8, 4
@@ -41,7 +42,7 @@ def check(strategy: Strategy) -> None:
     )  # fmt: skip
     result = fedjax_sel.run(experiment)
     jax.effects_barrier()
-    hooks = checks.traced(strategy, CLIENTS, SELECTED_CLIENTS, ROUNDS, True, strategy.needs_clock)
+    hooks = checks.traced(strategy, (CLIENTS, SELECTED_CLIENTS, ROUNDS), True, strategy.needs_clock)
     update, arguments = hooks["update"]
     outcome = fields_read(update, *arguments)[-1]
     reports = int(outcome.losses_before) + int(outcome.losses_after)

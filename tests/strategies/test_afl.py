@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.strategies.afl import active_cohort, afl
-from fedjax_sel.strategies.contract import ALL, SELECTED
+from fedjax_sel.strategies.facts import ALL, SELECTED
 from tests.strategies.hooks import env_of, info_of, now_of
 
 DRAWS = 20_000

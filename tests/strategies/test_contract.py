@@ -11,8 +11,8 @@ import pytest
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import checks, make, names
-from fedjax_sel.strategies.contract import CANDIDATES, SELECTED, Request, Selection, Strategy, always, every
-from fedjax_sel.strategies.facts import Rule, Schedule
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import CANDIDATES, SELECTED, Request, Rule, Schedule, always, every
 
 N, K, T = 12, 3, 8
 
@@ -120,7 +120,7 @@ BROKEN = {
 def refusal(strategy: Strategy) -> str:
     with pytest.raises(UserError) as caught:
         checks.requests(strategy)
-        checks.check(strategy, N, K, T, everyone_available=True)
+        checks.check(strategy, (N, K, T), everyone_available=True)
     return str(caught.value)
 
 
@@ -136,12 +136,13 @@ def test_a_broken_strategy_is_refused_with_one_sentence(way):
 def test_sound_strategies_are_let_through(everyone_available):
     for strategy in (SOUND, SOUND._replace(requests=(LOSS,), candidates=candidates), *map(make, names())):
         checks.requests(strategy)
-        checks.check(strategy, N, K, T, everyone_available)
+        checks.check(strategy, (N, K, T), everyone_available)
 
 
 PLUGIN = """
 import jax.numpy as jnp
-from fedjax_sel.strategies.contract import Request, Selection, Strategy
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import Request
 
 def too_many():
     def select(key, state, now):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, Selection
+from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.divfl import State, divfl, known_distances
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
 

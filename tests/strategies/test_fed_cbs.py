@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedjax_sel.strategies.contract import ALL, NEVER, Selection
+from fedjax_sel.strategies.contract import Selection
+from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.fed_cbs import class_imbalance, draw_cohort, fed_cbs, known_or_mean, possible_counts
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

@@ -13,7 +13,8 @@ from fedjax_sel import strategies
 from fedjax_sel.core import plugins
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies import checks
-from fedjax_sel.strategies.contract import ALL, NEVER, Env, Fact, Information, Outcome
+from fedjax_sel.strategies.contract import Env, Fact, Information, Outcome
+from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.fedcor import fedcor, importance_of
 from fedjax_sel.strategies.fedgp import fedgp
 from tests.strategies.hooks import env_of, now_of
@@ -569,13 +570,13 @@ def largest_array(jaxpr) -> int:
 @pytest.mark.parametrize("everyone", [True, False])
 def test_memory_is_linear_in_the_number_of_clients(preset, everyone):
     n = 997
-    hooks = checks.traced(make(preset), n, K, 500, everyone)
+    hooks = checks.traced(make(preset), (n, K, 500), everyone)
     for name, (hook, shapes) in hooks.items():
         assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) <= 120 * n, name  # samples: up to 100 x N
 
 
 def test_memory_that_is_not_linear_is_found():
-    hook, shapes = checks.traced(make("closed-form"), 997, K, 500, True)["observe"]
+    hook, shapes = checks.traced(make("closed-form"), (997, K, 500), True)["observe"]
     assert largest_array(jax.make_jaxpr(hook)(*shapes).jaxpr) >= 997**2
 
 

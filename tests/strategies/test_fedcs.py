@@ -12,7 +12,7 @@ from scipy import stats
 import fedjax_sel
 from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.contract import ALL, NEVER
+from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.fedcs import fedcs
 from fedjax_sel.timing import Timing
 from tests.strategies.hooks import env_of, info_of, now_of

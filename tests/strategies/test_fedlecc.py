@@ -12,7 +12,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, NEVER
+from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.fedlecc import fedlecc
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of

@@ -11,7 +11,7 @@ from scipy import stats
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.afl import afl
-from fedjax_sel.strategies.contract import ALL, SELECTED
+from fedjax_sel.strategies.facts import ALL, SELECTED
 from fedjax_sel.strategies.fedsae import fedsae
 from tests.strategies.hooks import env_of, info_of, now_of
 

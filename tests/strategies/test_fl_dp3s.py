@@ -10,7 +10,8 @@ from scipy import stats
 
 from fedjax_sel import metrics, strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import NEVER, UndeclaredFactError
+from fedjax_sel.strategies.contract import UndeclaredFactError
+from fedjax_sel.strategies.facts import NEVER
 from fedjax_sel.strategies.fl_dp3s import known_or_mean, similarity_of_profiles
 from tests.strategies.hooks import env_of, info_of, now_of, started
 

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, NEVER, SERVER, Evaluation, Outcome, Selection, ServerMetrics
+from fedjax_sel.strategies.contract import Evaluation, Outcome, Selection, ServerMetrics
+from fedjax_sel.strategies.facts import ALL, NEVER, SERVER
 from fedjax_sel.strategies.gpfl import gpfl
 from fedjax_sel.strategies.protocol import initial_state
 from tests.strategies.hooks import env_of, info_of, now_of, started

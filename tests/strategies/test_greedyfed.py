@@ -10,7 +10,8 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import SERVER, Selection
+from fedjax_sel.strategies.contract import Selection
+from fedjax_sel.strategies.facts import SERVER
 from fedjax_sel.strategies.greedyfed import greedyfed, permutations, prefixes, shapley_values
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of

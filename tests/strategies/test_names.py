@@ -10,7 +10,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import Config, strategies
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies import contract
+from fedjax_sel.strategies import contract, facts
 
 
 def test_every_name_makes_a_strategy_of_that_name():
@@ -180,11 +180,11 @@ def test_schedules():
     def due(schedule, last=12):
         return [t for t in range(last) if bool(schedule.due(jnp.int32(t)))]
 
-    assert due(contract.every(5, offset=2)) == [2, 7]
-    assert due(contract.rounds(3, 5) | contract.every(6)) == [0, 3, 4, 5, 6]
-    assert due(contract.always(), 3) == [0, 1, 2]
-    assert due(contract.at_start()) == [] and contract.at_start().before_first_round
-    assert (contract.at_start() | contract.rounds(1, 1)).before_first_round
+    assert due(facts.every(5, offset=2)) == [2, 7]
+    assert due(facts.rounds(3, 5) | facts.every(6)) == [0, 3, 4, 5, 6]
+    assert due(facts.always(), 3) == [0, 1, 2]
+    assert due(facts.at_start()) == [] and facts.at_start().before_first_round
+    assert (facts.at_start() | facts.rounds(1, 1)).before_first_round
 
 
 def test_information_is_a_pytree_that_keeps_its_names():

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, CANDIDATES
+from fedjax_sel.strategies.facts import ALL, CANDIDATES
 from fedjax_sel.strategies.ocs import ocs
 from tests.strategies.hooks import env_of, info_of, now_of
 

@@ -12,7 +12,8 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, NEVER, SELECTED, Request, Selection, at_start
+from fedjax_sel.strategies.contract import Selection
+from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, at_start
 from fedjax_sel.strategies.oort import known_or_median, oort
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import CANDIDATES, NEVER, SELECTED
+from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED
 from fedjax_sel.strategies.pow_d import pow_d
 from tests.strategies.hooks import env_of, info_of, now_of
 

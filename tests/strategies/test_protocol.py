@@ -13,8 +13,8 @@ import fedjax_sel
 from fedjax_sel import strategies
 from fedjax_sel.strategies import protocol
 from fedjax_sel.strategies.checks import COUNTS
-from fedjax_sel.strategies.contract import NEVER, Now, Selection, Strategy, keep_state
-from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, always, at_start, every
+from fedjax_sel.strategies.contract import Now, Selection, Strategy, keep_state
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, SELECTED, Request, always, at_start, every
 from fedjax_sel.strategies.protocol import Keys, SelectionState
 from fedjax_sel.testing import bench
 from fedjax_sel.testing.bench import World

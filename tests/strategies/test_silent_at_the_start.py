@@ -11,7 +11,8 @@ import pytest
 from fedjax_sel import strategies
 from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.strategies.afl import known_or_largest
-from fedjax_sel.strategies.contract import NEVER, Selection
+from fedjax_sel.strategies.contract import Selection
+from fedjax_sel.strategies.facts import NEVER
 from fedjax_sel.strategies.fl_dp3s import similarity_of_profiles
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

@@ -11,7 +11,7 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.contract import ALL, NEVER
+from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.tifl import losses_of_tiers, tiers_of, tifl
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of

@@ -14,19 +14,8 @@ import fedjax_sel
 from fedjax_sel import models
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.numerics import sampling
-from fedjax_sel.strategies.contract import (
-    ALL,
-    CANDIDATES,
-    NEVER,
-    SELECTED,
-    SERVER,
-    Request,
-    Selection,
-    Strategy,
-    always,
-    at_start,
-    every,
-)
+from fedjax_sel.strategies.contract import Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request, always, at_start, every
 from studies import selection_cost
 from studies.selection_cost import Setting
 

@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import run
-from fedjax_sel.strategies.contract import ALL, Request, always
+from fedjax_sel.strategies.facts import ALL, Request, always
 from studies.papers.loss_changes import Meter
 from tests.simulation.test_information import ONE_FULL_BATCH_STEP, SMALL, K, N, direct_losses, watcher
 

@@ -29,7 +29,7 @@ def test_every_draw_is_a_strategy_and_always_the_same():
             strategy = strategies.make(algo, **one)
             for name in grids.TUNED:  # what a strategy can only refuse once it knows the cohort
                 selected = SETTINGS[name].config.selection.num_selected
-                checks.traced(strategy, 100, selected, 150, everyone_available=True)
+                checks.traced(strategy, (100, selected, 150), everyone_available=True)
             assert set(one) <= set(strategies.parameters(algo))
     assert tuning.arguments("fedgp", 1) != tuning.arguments("fedcor", 1)
     assert tuning.arguments("fedgp", tuning.USUAL) == {}

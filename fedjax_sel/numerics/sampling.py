@@ -349,6 +349,11 @@ def capped_proportional(sizes: jax.Array, expected: int, rescalings: int | None 
     return lax.while_loop(caps_more, again, (probabilities, jnp.zeros((), (probabilities >= 1).sum().dtype)))[0]
 
 
+def draws(ids: jax.Array) -> jax.Array:
+    """Return how often each place's item was drawn, int32 [K]."""
+    return (ids[:, None] == ids).sum(axis=1)
+
+
 def first_occurrence(ids: jax.Array) -> jax.Array:
     """Return a mask of the first occurrences of each ID, bool [K]."""
     earlier = jnp.tril(ids[:, None] == ids[None, :], k=-1)

@@ -168,8 +168,7 @@ def _draw(key: jax.Array, masses: jax.Array, sizes: jax.Array, available: jax.Ar
     mask = sampling.first_occurrence(ids)
     if available is not None:
         mask &= available[ids]
-    draws = (ids[:, None] == ids).sum(axis=1)  # r
-    return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+    return Selection(ids, jnp.where(mask, sampling.draws(ids) / k, 0.0), mask)
 
 
 def _distances(vectors: jax.Array, others: jax.Array, distance: str) -> jax.Array:

@@ -37,6 +37,7 @@ import jax.numpy as jnp
 from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, independent_selection
+from fedjax_sel.strategies.osmd import squared_norms
 
 
 class State(NamedTuple):
@@ -98,9 +99,3 @@ def probabilities(
     a = jnp.where(reachable, jnp.where(bound > 0, a, 1.0), 0.0)
     uniform = jnp.minimum(1.0, k / jnp.maximum(reachable.sum(), 1))
     return jnp.where(reachable, (1 - theta) * sampling.capped_proportional(a, k) + theta * uniform, 0.0)
-
-
-def squared_norms(updates) -> jax.Array:
-    """Return the squared Euclidean norm of each update, float32 [places], from a pytree with leaves [places, ...]."""
-    parts = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(updates)]
-    return jnp.stack(parts).sum(axis=0)

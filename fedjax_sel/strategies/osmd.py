@@ -88,7 +88,7 @@ def osmd(*, alpha: Annotated[float, Within(above=0, below=1)] = 0.4) -> Strategy
         taken = outcome.reported & outcome.finite & jnp.isfinite(scaled)
         bound = jnp.maximum(state.bound, jnp.where(taken, scaled, 0.0).max())
         # r_i a_i / a
-        feedback = jnp.where(taken, _draws(ids) * (scaled / jnp.where(bound > 0, bound, 1.0)) ** 2, 0.0)
+        feedback = jnp.where(taken, sampling.draws(ids) * (scaled / jnp.where(bound > 0, bound, 1.0)) ** 2, 0.0)
         own, chance = state.experts[:, ids], jnp.where(taken, probabilities(state, now.available)[ids], 1.0)
         losses = hedge * bound * (feedback / (k**2 * own * chance)).sum(axis=1)  # gamma l_e
         # The powers of alpha / N in eta_e make each factor at most 1.
@@ -136,12 +136,7 @@ def draw(key: jax.Array, law: jax.Array, importance: jax.Array, k: int) -> Selec
     ids = sampling.with_replacement(key, law, k)
     mask = sampling.first_occurrence(ids) & (law[ids] > 0)
     ratio = importance[ids] / jnp.where(mask, law[ids], 1.0)
-    return Selection(ids, jnp.where(mask, _draws(ids) * ratio / k, 0.0), mask)
-
-
-def _draws(ids: jax.Array) -> jax.Array:
-    """Return the number of draws of each place's client, int32 [K]."""
-    return (ids[:, None] == ids).sum(axis=1)
+    return Selection(ids, jnp.where(mask, sampling.draws(ids) * ratio / k, 0.0), mask)
 
 
 def gradients(outcome: Outcome) -> Any:
@@ -152,5 +147,10 @@ def gradients(outcome: Outcome) -> Any:
 
 def lengths(vectors: Any) -> jax.Array:
     """Return the Euclidean norm over a pytree with leading axis [K], float32 [K]."""
-    squares = [jnp.square(leaf.astype(jnp.float32)).reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(vectors)]
-    return jnp.sqrt(jnp.sum(jnp.stack([square.sum(axis=1) for square in squares]), axis=0))
+    return jnp.sqrt(squared_norms(vectors))
+
+
+def squared_norms(updates) -> jax.Array:
+    """Return the squared Euclidean norm of each update, float32 [places], from a pytree with leaves [places, ...]."""
+    parts = [jnp.square(leaf).reshape(leaf.shape[0], -1).sum(axis=1) for leaf in jax.tree.leaves(updates)]
+    return jnp.stack(parts).sum(axis=0)

@@ -41,9 +41,8 @@ def random(*, variant: Literal["uniform-wor", "md", "pps-wor", "weighted-wor"] =
         k, shares = now.env.num_selected, _shares(now)
         ids = sampling.with_replacement(key, shares, k)
         first = sampling.first_occurrence(ids)
-        draws = (ids[:, None] == ids[None, :]).sum(axis=1)  # r, the number of draws of each client
         mask = first & (shares.sum() > 0)
-        return Selection(ids, jnp.where(mask, draws / k, 0.0), mask)
+        return Selection(ids, jnp.where(mask, sampling.draws(ids) / k, 0.0), mask)
 
     def select_systematic(key, state, now: Now) -> Selection:
         k, shares = now.env.num_selected, _shares(now)

@@ -58,8 +58,8 @@ def _best_shape(num_seeds: int, num_places: int, num_blocks: int, most: int) -> 
     return groups, -(-(num_seeds // groups) * jobs // turns(groups, jobs))
 
 
-def check_shape(shape: tuple[int, int], num_seeds: int, num_places: int, num_devices: int | None = None) -> None:
-    """Check the shape of a mesh, (devices along seeds, along clients); without `num_devices`, of any number of devices.
+def check_shape(shape: tuple[int, int], num_seeds: int, num_places: int, num_devices: int) -> None:
+    """Check the shape of a mesh, (devices along seeds, along clients).
 
     Raises:
         UserError: the shape is invalid; the message names the nearest valid shape.
@@ -70,11 +70,10 @@ def check_shape(shape: tuple[int, int], num_seeds: int, num_places: int, num_dev
         problems.append(f"{num_seeds} seeds cannot be split into {groups} equal groups")
     if num_places % share:
         problems.append(f"{num_places} clients per round cannot be split into {share} equal shares")
-    if num_devices is not None and groups * share > num_devices:
+    if groups * share > num_devices:
         problems.append(f"{groups * share} devices exceed the {num_devices} available")
     if problems:
-        most = groups * share if num_devices is None else num_devices
-        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_places) if g * c <= most]
+        fitting = [(g, c) for g in _divisors(num_seeds) for c in _divisors(num_places) if g * c <= num_devices]
         nearest = min(fitting, key=lambda s: (abs(s[0] - groups) + abs(s[1] - share), -s[0] * s[1]))
         raise UserError(
             f"--mesh seeds={groups},clients={share}: {' and '.join(problems)}; "

@@ -157,7 +157,7 @@ def _run(name: str, small: bool, folder: str) -> float:
     program = run.prepare(pose(config))
     weights, cohorts, losses = [_flat(program.carry.params)], [], []
     for chunk in run.chunks(program):
-        weights.append(_flat(chunk.copy_state().carry.params))
+        weights.append(_flat(chunk.copy(lambda carry: carry).params))
         records = jax.device_get(chunk.records)
         cohorts.append(records.cohort[0, 0])
         losses.append(records.measured["test_loss"][0, 0])

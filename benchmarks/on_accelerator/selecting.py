@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.strategies.fedcor_presets import look_up
 from on_accelerator.child import each
 from on_accelerator.children import Child
@@ -58,7 +59,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
     import jax.numpy as jnp
     from timing import steady
 
-    from fedjax_sel.numerics import decompositions, gaussian_process, kdpp
+    from fedjax_sel.numerics import gaussian_process, kdpp
 
     numbers = look_up("fedcor", "paper", "fmnist")
     dimension, cohort = 15, min(10, clients // 2)
@@ -91,7 +92,7 @@ def _time(what: str, clients: int, seeds: int) -> dict[str, Any]:
         given = (jax.random.split(keys[2], seeds), values, jnp.broadcast_to(vectors, (seeds, clients, clients)))
         draw = jax.vmap(lambda key, values, vectors: kdpp.sample(key, values, vectors, cohort))
         return {"cohort": cohort} | steady(draw, *given, seconds=SECONDS)
-    with decompositions.precision():  # the precision of the strategies' decompositions
+    with enable_x64(True):  # the precision of the strategies' decompositions
         similarity = similar().astype(jnp.float64)
         if what == "subset":
             there = jax.random.bernoulli(keys[1], 0.7, (seeds, clients))

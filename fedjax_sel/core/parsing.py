@@ -101,25 +101,18 @@ KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "
 def scalar(flag: str, value: Any, kind: type) -> Any:
     """Parse one int, float, bool or str, or raise UserError."""
     try:
-        return as_kind(value, kind)
+        if kind is bool:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
+        if value is None or (kind is not str and isinstance(value, bool)):
+            raise ValueError
+        if kind is str:
+            return str(value)
+        converted = kind(value) + 0  # -0.0 becomes 0.0
+        if kind is int and not isinstance(value, str) and converted != value:
+            raise ValueError
+        return converted
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise UserError(f"{flag}: {shown(value)} is not {KINDS[kind]}") from error
-
-
-def as_kind(value: Any, kind: type) -> Any:
-    """Convert a value to a type, or raise one of TypeError, ValueError, KeyError and OverflowError."""
-    if kind is bool:
-        return value if isinstance(value, bool) else {"true": True, "false": False}[str(value).lower()]
-    if kind is str:
-        if value is None:
-            raise ValueError
-        return str(value)
-    if isinstance(value, bool) or value is None:
-        raise ValueError
-    converted = kind(value) + 0  # -0.0 becomes 0.0
-    if kind is int and not isinstance(value, str) and converted != value:
-        raise ValueError
-    return converted
 
 
 def deadline(text: str) -> tuple[float, bool] | None:

@@ -31,9 +31,9 @@ def optional(module: str, what: str, advice: str) -> Any:
 
 
 @contextlib.contextmanager
-def quiet(name: str) -> Iterator[None]:
-    """Silence a package's logger, whose messages do not help users; errors are raised."""
-    logger = logging.getLogger(name)
+def quiet() -> Iterator[None]:
+    """Silence the log of TFDS and Orbax, whose messages do not help users; errors are raised."""
+    logger = logging.getLogger("absl")
     before = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:

@@ -105,7 +105,7 @@ def read(folder: Path, name: str) -> Dataset:
             "tfds.builder(..., file_format='array_record') or --file_format=array_record"
         )
     tfds = _import_tfds()
-    with plugins.quiet("absl"):
+    with plugins.quiet():
         try:
             builder = tfds.builder_from_directory(folder)
             keys = _keys(tfds, builder.info, folder)
@@ -198,7 +198,7 @@ def _unavailable(problem: Exception) -> UserError:
 
 
 def _import_tfds() -> Any:
-    with plugins.quiet("absl"), warnings.catch_warnings():
+    with plugins.quiet(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             import PIL.Image  # noqa: F401

@@ -1,7 +1,6 @@
 """Eigenvalues and singular values in float64 or compensated float32, on every platform."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import wraps
 from typing import Any
 
@@ -14,16 +13,11 @@ from fedjax_sel.core.jax_settings import enable_x64
 
 # Float64 computations inside a program with 32-bit types.
 #
-# Code under `with precision():` uses 64-bit types; its inputs and outputs are float32. An input that needs more digits
+# Code under `with enable_x64(True):` uses 64-bit types; its inputs and outputs are float32. An input that needs more digits
 # is passed as two float32 arrays.
 #
 # JAX's float64 decompositions compile in this context for CPUs and GPUs, but not for TPUs, where `numerics.kdpp` uses
 # Jacobi rotations. With jax 0.7, a Python number in an expression is compiled as float32; pass constants as arrays.
-def precision() -> AbstractContextManager:
-    """Return a context in which arrays may be float64, also during tracing."""
-    return enable_x64(True)
-
-
 def split(number: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Split float64 into its rounding to float32 and the rounding error; their sum has 48 bits of precision."""
     rounded = number.astype(jnp.float32)
@@ -31,7 +25,7 @@ def split(number: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def joined(rounded: jax.Array, rest: jax.Array) -> jax.Array:
-    """Return the float64 sum of the two float32 arrays of `split`; call it under `precision`."""
+    """Return the float64 sum of the two float32 arrays of `split`; call it under `enable_x64`."""
     return rounded.astype(jnp.float64) + rest.astype(jnp.float64)
 
 

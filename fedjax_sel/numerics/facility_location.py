@@ -67,12 +67,7 @@ def select_greedily(
 
     Returns:
         Distinct indices, int32 [K], in order of selection: the first k are the greedy set of size k.
-
-    Raises:
-        ValueError: the subset size is not positive, or there is no key.
     """
-    if subset_size is not None and (key is None or subset_size < 1):
-        raise ValueError(f"subset_size={subset_size} must be positive and needs a key; pass a key for the subsets")
     distances = jnp.asarray(distances)
     num_items = distances.shape[0]
     chex.assert_shape(distances, (num_items, num_items))

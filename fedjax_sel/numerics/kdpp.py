@@ -98,11 +98,6 @@ def _squared_spectrum(magnitudes: jax.Array, vectors: jax.Array) -> tuple[jax.Ar
     return eigenvalues[order], vectors[:, order]
 
 
-def rank(eigenvalues: jax.Array) -> jax.Array:
-    """Return the number of positive eigenvalues, int32."""
-    return jnp.sum(eigenvalues > 0, dtype=jnp.int32)
-
-
 def _log_terms(eigenvalues: jax.Array, k: int) -> jax.Array:
     """Return log(lambda_n e_{j-1}(lambda_1 .. lambda_{n-1})) for j = 1..k (rows) and n = 1..N (columns), [k, N].
 

@@ -127,7 +127,7 @@ def _orbax() -> Iterator[tuple[Any, Any]]:
     """Yield orbax and an open checkpointer; errors are raised and not also logged."""
     import orbax.checkpoint as ocp  # the import takes seconds
 
-    with plugins.quiet("absl"), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
+    with plugins.quiet(), ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as checkpointer:
         yield ocp, checkpointer
 
 

@@ -455,7 +455,7 @@ def _one_ahead(
         last = interruption.asked > 0 or interruption.ended or is_last(chunk)
         state = None
         if due or last:
-            state, saved, since = chunk.copy_state(), rounds, time.monotonic()
+            state, saved, since = State(rounds, chunk.copy(lambda carry: carry)), rounds, time.monotonic()
         waiting = (chunk, state, chunk.copy(view) if view else None)
         if last:
             break

@@ -258,8 +258,7 @@ class Chunk(NamedTuple):
 
     first: int  # number of the first round
     records: Records  # leading axes [rounds, S], on the device: test a leaf with `is_ready()`, or fetch it
-    copy_state: Callable[[], State]  # copies the state after the chunk; call it before requesting the next chunk
-    copy: Callable[[View], Any]  # copies a view of that state; call it before requesting the next chunk
+    copy: Callable[[View], Any]  # copies a view of the state after the chunk; call it before requesting the next chunk
 
 
 def chunks(*programs: Program) -> Iterator[Chunk]:
@@ -282,7 +281,7 @@ def chunks(*programs: Program) -> Iterator[Chunk]:
         if len(parts) > 1:
             records = jax.tree.map(lambda *leaves: jnp.concatenate(leaves, axis=1), *parts)
         records = records if end - first == length else jax.tree.map(itemgetter(slice(end - first)), records)
-        yield Chunk(first, records, partial(_copy_state, end, carries), partial(_copy_view, carries))
+        yield Chunk(first, records, partial(_copy_view, carries))
         first = end
 
 
@@ -294,10 +293,6 @@ def seen_at_first(programs: list[Program], view: View) -> Any:
 def _copy_view(carries: list[Any], view: View) -> Any:
     parts = [view(carry) for carry in carries]
     return jax.tree.map(_joined, *parts) if len(parts) > 1 else _copy(parts[0])
-
-
-def _copy_state(rounds: int, carries: list[Any]) -> State:
-    return State(rounds, jax.tree.map(_joined, *carries) if len(carries) > 1 else _copy(carries[0]))
 
 
 def _joined(*leaves: Any) -> Any:

@@ -32,6 +32,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import decompositions, kdpp, sampling
 from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
@@ -99,7 +100,7 @@ def fl_dp3s(
         key_pool, key_cohort = jax.random.split(key)
         drawn = sampling.uniform_without_replacement(key_pool, n, size, available)
         drawn_available = None if available is None else available[drawn]
-        with decompositions.precision():
+        with enable_x64(True):
             similarity = similarity_of_profiles(profiles[drawn].astype(jnp.float64))
             spectrum = _spectrum(similarity, drawn_available)
         spectrum = _of_sufficient_rank(*spectrum, k)
@@ -114,7 +115,7 @@ def fl_dp3s(
 
 def _of_available(state: State, available: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Return the eigenpairs of L restricted to the available clients, float32 [N] and [N, N]."""
-    with decompositions.precision():
+    with enable_x64(True):
         return _spectrum(decompositions.joined(state.similarity, state.similarity_rest), available)
 
 
@@ -164,4 +165,4 @@ def _of_sufficient_rank(eigenvalues: jax.Array, eigenvectors: jax.Array, k: int)
     """Return the eigenpairs of L, or of L + delta I if its rank is below k; unavailable clients have zero rows."""
     present = jnp.sum(eigenvectors**2, axis=0)  # 1, or 0 for the columns that unavailable clients leave empty
     delta = 1e-6 * eigenvalues.sum() / jnp.maximum(present.sum(), 1.0)
-    return jnp.where(kdpp.rank(eigenvalues) < k, eigenvalues + delta * present, eigenvalues), eigenvectors
+    return jnp.where((eigenvalues > 0).sum() < k, eigenvalues + delta * present, eigenvalues), eigenvectors

@@ -26,12 +26,12 @@ class _Records(SimpleNamespace):
 
 
 def _chunk(first: int, log: list[str]) -> Chunk:
-    def copy_state() -> State:
+    def copy(view) -> SimpleNamespace:
         log.append(f"copy {first + LENGTH}")
-        return State(first + LENGTH, SimpleNamespace())  # pyright: ignore[reportArgumentType]
+        return SimpleNamespace()
 
     records: Any = _Records(cohort=np.zeros((LENGTH, 1, 1)).view(_Cohort))
-    return Chunk(first, records, copy_state, SimpleNamespace)  # pyright: ignore[reportArgumentType]
+    return Chunk(first, records, copy)  # pyright: ignore[reportArgumentType]
 
 
 def _read(

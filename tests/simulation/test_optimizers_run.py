@@ -15,7 +15,6 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.numerics import kdpp
 from fedjax_sel.runs import experiment, reading
 from fedjax_sel.simulation import keys, run
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
@@ -334,7 +333,7 @@ def test_unbiased_weights_of_diverse_cohorts(there):
     found = expected_mean(law, exact.astype(np.float32), sizes, updates)
     shares = (sizes / sizes.sum()) * (1.0 if there is None else there)
     np.testing.assert_allclose(found, shares @ updates, rtol=1e-4)
-    assert kdpp.rank(jnp.linalg.eigvalsh(kernel)) == 6
+    assert (jnp.linalg.eigvalsh(kernel) > 0).sum() == 6
 
 
 FEW = SMALL.replace(

@@ -220,14 +220,13 @@ def in_order(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
 
 
-def client_app(make_client: Callable[[Context], Client], app: ClientApp | None = None) -> ClientApp:
+def client_app(make_client: Callable[[Context], Client]) -> ClientApp:
     """Return a ClientApp that handles training and queries with a `Client`.
 
     Args:
         make_client: function from the context to this node's client. Every message calls it, so cache expensive work.
-        app: ClientApp to extend, such as one with its own `evaluate`; None: a new one.
     """
-    answering: Any = ClientApp() if app is None else app
+    answering: Any = ClientApp()
 
     @answering.query("introduce")
     def introduce(message: Message, context: Context) -> Message:

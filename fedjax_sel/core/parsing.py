@@ -107,7 +107,8 @@ def scalar(flag: str, value: Any, kind: type) -> Any:
             raise ValueError
         if kind is str:
             return str(value)
-        converted = kind(value) + 0  # -0.0 becomes 0.0
+        converted: Any = kind(value)
+        converted += 0  # -0.0 becomes 0.0
         if kind is int and not isinstance(value, str) and converted != value:
             raise ValueError
         return converted

@@ -173,7 +173,7 @@ def _whole_partition(experiment: Experiment, dataset: Dataset, data_seed: int) -
     if own is not None:
         return _own_partition(own, config, dataset, data_seed)
     scheme, values = settings.partition, {**vars(settings), "client_ids": dataset.client_ids}
-    options = {name: values[_SETTINGS.get(name, name)] for name in schemes.TABLE[scheme].__kwdefaults__}
+    options = {name: values[_SETTINGS.get(name, name)] for name in schemes.TABLE[scheme].__kwdefaults__ or {}}
     try:
         part = partitions.make(scheme, dataset.train_labels, settings.num_clients, data_seed, **options)
     except UserError as error:

@@ -13,8 +13,8 @@ from fedjax_sel.core.jax_settings import enable_x64
 
 # Float64 computations inside a program with 32-bit types.
 #
-# Code under `with enable_x64(True):` uses 64-bit types; its inputs and outputs are float32. An input that needs more digits
-# is passed as two float32 arrays.
+# Code under `with enable_x64(True):` uses 64-bit types; its inputs and outputs are float32. An input that needs more
+# digits is passed as two float32 arrays.
 #
 # JAX's float64 decompositions compile in this context for CPUs and GPUs, but not for TPUs, where `numerics.kdpp` uses
 # Jacobi rotations. With jax 0.7, a Python number in an expression is compiled as float32; pass constants as arrays.

@@ -12,6 +12,7 @@ import fedjax_sel
 from fedjax_sel import Config, UserError
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import checkpoint, experiment, folder, reading, run_files
+from tests.killed import run_until_killed
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -30,20 +31,7 @@ def whole(tmp_path_factory):
 def stopped(tmp_path_factory):
     """The folder of a run that was killed in its third checkpoint."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-
-    class Killed(BaseException):
-        pass
-
-    class Dying(experiment.Writer):
-        def checkpoint(self, state, result, ends):
-            if state.rounds > 4:
-                raise Killed
-            super().checkpoint(state, result, ends)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "Writer", Dying)
-        with pytest.raises(Killed):
-            fedjax_sel.run(SMALL.replace(out=str(out)))
+    run_until_killed(SMALL.replace(out=str(out)), 4)
     return out
 
 

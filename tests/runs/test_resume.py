@@ -16,6 +16,7 @@ from fedjax_sel.cli import command_line, train
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import checkpoint, experiment, folder, reading
+from tests.killed import run_until_killed
 
 SMALL = Config().replace(
     algo="oort", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
@@ -34,20 +35,7 @@ def whole(tmp_path_factory):
 def stopped(tmp_path_factory):
     """The folder of a run that was killed after its second checkpoint, when rows of a third chunk were written."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-
-    class Killed(BaseException):
-        pass
-
-    class Dying(experiment.Writer):
-        def checkpoint(self, state, result, ends):
-            if state.rounds > 4:
-                raise Killed
-            super().checkpoint(state, result, ends)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiment, "Writer", Dying)
-        with pytest.raises(Killed):
-            fedjax_sel.run(SMALL.replace(out=str(out)))
+    run_until_killed(SMALL.replace(out=str(out)), 4)
     assert len((out / "metrics.csv").read_text().splitlines()) == 1 + 2 * 6
     return out
 

@@ -15,11 +15,12 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
-from fedjax_sel.runs import experiment, reading
+from fedjax_sel.runs import reading
 from fedjax_sel.simulation import keys, run
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.strategies import contract
 from fedjax_sel.training import client, optimizers, schedule, server
+from tests.killed import run_until_killed
 from tests.strategies.hooks import env_of, info_of, now_of, started
 
 N, K = 12, 3
@@ -607,15 +608,7 @@ def test_a_run_under_every_optimizer_goes_on_to_the_same_bits(algo, optimizer, t
         out=str(tmp_path / "run"), timing=timing_of(algo),
     )  # fmt: skip
     whole = fedjax_sel.run(config.replace(out=None))
-
-    class Dying(experiment.Writer):
-        def checkpoint(self, state, result, ends):
-            super().checkpoint(state, result, ends)
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(experiment, "Writer", Dying)
-        fedjax_sel.run(config)
+    run_until_killed(config, 2)
     assert reading.load(tmp_path / "run").num_rounds == 2
     result = fedjax_sel.run(config)
     for name in ("test_loss", "cohorts"):

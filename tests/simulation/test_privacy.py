@@ -12,13 +12,13 @@ import fedjax_sel
 from fedjax_sel import Experiment, UserError, strategies
 from fedjax_sel.core import parsing
 from fedjax_sel.experiment import checking, experiment_of, problem
-from fedjax_sel.runs import experiment
 from fedjax_sel.simulation import noise, queries, run
 from fedjax_sel.strategies import ALL, CANDIDATES, Request, Selection, Strategy, always, at_start, every, privacy
 from fedjax_sel.strategies.contract import Now
 from fedjax_sel.strategies.facts import Counts
 from fedjax_sel.training import client
 from fedjax_sel.training.optimizers import Memory
+from tests.killed import run_until_killed
 
 pytest.importorskip("dp_accounting")
 TINY = {
@@ -247,25 +247,12 @@ def test_every_strategy(algo):
         assert "largest_epsilon" not in result.measured
 
 
-class KilledError(BaseException):
-    pass
-
-
 @pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(tmp_path):
     settings = tiny(algo="divfl", privacy=BUDGET, rounds=6, keep=1, checkpoint_every=2)
     whole = fedjax_sel.run(settings.replace(out=str(tmp_path / "whole")))
-
-    class Dying(experiment.Writer):
-        def checkpoint(self, state, result, ends):
-            super().checkpoint(state, result, ends)
-            if state.rounds == 4:
-                raise KilledError
-
     settings = settings.replace(out=str(tmp_path / "cut"))
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(experiment, "Writer", Dying)
-        fedjax_sel.run(settings)
+    run_until_killed(settings, 4)
     resumed = fedjax_sel.run(settings)
     assert (np.diff(whole.mean_epsilon) > 0).all()
     for name in ("test_accuracy", "largest_epsilon", "mean_epsilon", "cohorts"):

@@ -9,10 +9,10 @@ from scipy import stats
 import fedjax_sel
 from fedjax_sel import Experiment, UserError
 from fedjax_sel.experiment import checking, experiment_of, problem
-from fedjax_sel.runs import experiment
 from fedjax_sel.simulation import run
 from fedjax_sel.simulation.round import one_round
 from fedjax_sel.strategies import ALL, Request, Selection, Strategy, always, at_start, privacy
+from tests.killed import run_until_killed
 
 accounting = pytest.importorskip("dp_accounting")
 TINY = {
@@ -180,25 +180,12 @@ def test_several_devices_choose_the_same_cohorts():
         np.testing.assert_allclose(found.test_loss, whole.test_loss, rtol=1e-4)
 
 
-class KilledError(BaseException):
-    pass
-
-
 @pytest.mark.slow
 def test_a_resumed_run_has_the_same_bits(tmp_path):
     settings = tiny(keep=1, checkpoint_every=2)
     whole = fedjax_sel.run(settings.replace(out=str(tmp_path / "whole")))
-
-    class Dying(experiment.Writer):
-        def checkpoint(self, state, result, ends):
-            super().checkpoint(state, result, ends)
-            if state.rounds == 4:
-                raise KilledError
-
     settings = settings.replace(out=str(tmp_path / "cut"))
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(experiment, "Writer", Dying)
-        fedjax_sel.run(settings)
+    run_until_killed(settings, 4)
     resumed = fedjax_sel.run(settings)
     assert whole.epsilons.shape == (1, 6, 10)
     for name in ("test_loss", "largest_epsilon", "epsilons", "cohorts"):

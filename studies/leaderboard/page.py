@@ -478,9 +478,9 @@ bold if significant, and the number of seeds in which the strategy leads. Verdic
 change, because each depends on all rows of its column.
 
 Three changes of the protocol are younger than first results. On text, FedYogi lost to FedAvg, and its best rates were
-the largest of their grid, which was enlarged twice; `greedyfed` was left out for its cost. On color, all runs were
-repeated, because the features of the first ones could not be computed again. The other settings keep grids whose end
-is best; their pages say so. FedYogi has {_OF_FEDYOGI} candidates, FedAvg {len(protocol.RATES)} (text: {_OF_TEXT})."""
+the largest of their grid, which was enlarged twice; `greedyfed` was left out for its cost. On color, last bits of the
+features of these runs cannot be computed again, so that all runs will be repeated. The other settings keep grids whose
+end is best; their pages say so. FedYogi has {_OF_FEDYOGI} candidates, FedAvg {len(protocol.RATES)} (text: {_OF_TEXT})."""
 
 
 OWN_NOTE = """Three tuning seeds are few: a strategy's best draw there can be worse than its defaults on the twelve.

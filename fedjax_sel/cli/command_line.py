@@ -209,6 +209,7 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
     base = preset(parsed.preset)
     if parsed.config is not None:
         base = config.read_config_file(parsed.config, base)
+    parsed.base = base
     return base.replace(**names), parsed
 
 
@@ -233,12 +234,12 @@ def say(line: str) -> None:
 
 
 def reject_ineffective(flags: argparse.Namespace, configs: Iterable[Config]) -> None:
-    """Reject flags that have no effect in any of the configurations; a default overrides a preset's value."""
-    configs, usual = list(configs), Config().flat()
+    """Reject flags that have no effect in any of the configurations, unless they reset a preset's value."""
+    configs, usual, base = list(configs), Config().flat(), flags.base.flat()
     for name in flat_types():
         needed = only_with(name)
-        changed = any(config.flat()[name] != usual[name] for config in configs)
-        if name in flags and changed and needed is not None and not any(map(needed.holds, configs)):
+        resets = base[name] != usual[name] and all(config.flat()[name] == usual[name] for config in configs)
+        if name in flags and not resets and needed is not None and not any(map(needed.holds, configs)):
             flag, value = "--" + name.replace("_", "-"), as_typed(getattr(flags, name))
             raise UserError(f"{flag} {value}: has no effect without {needed.words}; add that, or remove {flag}")
 

@@ -45,7 +45,9 @@ def main(arguments: Sequence[str]) -> int:
     if not config.data.tuning_share:
         raise UserError("--tuning-share: 0 would tune on the test set; give a share above 0, such as 0.1")
     if both := {*config.run.seeds} & {*FINAL_SEEDS}:
-        raise UserError(f"--seeds: {min(both)} is a seed of the final runs (0 to 9); tune on others, such as 100 101 (100, for one)")
+        raise UserError(
+            f"--seeds: {min(both)} is a seed of the final runs (0 to 9); tune on others, such as 100 101 (100, for one)"
+        )
     from fedjax_sel.runs import experiment, tuning
 
     experiment.start_jax(config)

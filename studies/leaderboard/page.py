@@ -470,7 +470,8 @@ def _still_to_run(names: Sequence[str]) -> list[str]:
     return [" ".join(parts)] if parts else []
 
 
-_OF_FEDYOGI, _OF_TEXT = math.prod(map(len, protocol.FEDYOGI_RATES)), len(SETTINGS["text-roles"].rates)
+_OF_FEDYOGI, _OF_FEDAVG = math.prod(map(len, protocol.FEDYOGI_RATES)), len(protocol.RATES)
+_OF_TEXT = len(SETTINGS["text-roles"].rates)
 INTRODUCTION = f"""Learning rates are tuned for random selection in each setting, before all strategies use them
 ([protocol](../../studies/leaderboard/protocol.py), committed before the runs). CIFAR-10 is a lossy copy: the images
 were compressed as JPEG, tests included. All networks so far are MLPs and a GRU. A cell has the gain in test accuracy,
@@ -480,7 +481,7 @@ change, because each depends on all rows of its column.
 Three changes of the protocol are younger than first results. On text, FedYogi lost to FedAvg, and its best rates were
 the largest of their grid, which was enlarged twice; `greedyfed` was left out for its cost. On color, last bits of the
 features of these runs cannot be computed again, so that all runs will be repeated. The other settings keep grids whose
-end is best; their pages say so. FedYogi has {_OF_FEDYOGI} candidates, FedAvg {len(protocol.RATES)} (text: {_OF_TEXT})."""
+end is best; their pages say so. FedYogi has {_OF_FEDYOGI} candidates, FedAvg {_OF_FEDAVG} (text: {_OF_TEXT})."""
 
 
 OWN_NOTE = """Three tuning seeds are few: a strategy's best draw there can be worse than its defaults on the twelve.

@@ -157,12 +157,6 @@ def test_a_subset_of_all_is_exact_and_few_left_are_all_looked_at():
     assert sorted(one_each.tolist()) == list(range(8)) and set(one_each[:5].tolist()) == set(range(5))
 
 
-@pytest.mark.parametrize("arguments", [{"subset_size": 3}, {"subset_size": 0, "key": jax.random.key(0)}])
-def test_a_subset_size_that_makes_no_sense_is_refused(arguments):
-    with pytest.raises(ValueError, match="subset_size"):
-        facility_location.select_greedily(jnp.zeros((4, 4)), 2, **arguments)
-
-
 def test_shares_equal_counts_of_the_represented_and_split_ties():
     for seed in range(30):
         distances = random_distances(seed, 9)

@@ -59,7 +59,7 @@ def test_the_folder_holds_the_same_numbers(finished):
         assert np.float32(row["test_accuracy"]) == result.test_accuracy[place, t]
         assert int(row["bytes_up"]) == result.ledger.bytes_up[place, t]
         assert (row["train_accuracy"] == "") == (t not in (2, 4))
-    again = rows.parse(SMALL, "here", (out / "metrics.csv").read_text(), np.load(out / "cohorts.npy"))
+    again = rows.parse(result.config, "here", (out / "metrics.csv").read_text(), np.load(out / "cohorts.npy"))
     assert again.measured.keys() == result.measured.keys()
     for name, values in result.measured.items():
         np.testing.assert_array_equal(again.measured[name], values)

@@ -13,17 +13,8 @@ from fedjax_sel import timing
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import clock, keys, run
-from fedjax_sel.strategies.contract import (
-    ALL,
-    CANDIDATES,
-    SELECTED,
-    Outcome,
-    Request,
-    Selection,
-    Strategy,
-    always,
-    at_start,
-)  # fmt: skip
+from fedjax_sel.strategies.contract import Outcome, Selection, Strategy
+from fedjax_sel.strategies.facts import ALL, CANDIDATES, SELECTED, Request, always, at_start  # fmt: skip
 from fedjax_sel.timing import Clients, Clock, Timing
 
 SIZES = np.array([8.0, 16.0, 24.0])

@@ -41,10 +41,15 @@ class Data:
     what: str | None = None
 
 
-@pytest.mark.parametrize(
-    "factory",
-    [function, functools.partial(function, k=3), Plain, functools.partial(Plain), Data, of_types_that_are_not_there],
-)
+class Called:
+    def __call__(self, *, flag: bool, k: int | None = None, what: str | None = None):
+        pass
+
+
+@pytest.mark.parametrize("factory", [
+    function, functools.partial(function, k=3), Plain, functools.partial(Plain), Data, of_types_that_are_not_there,
+    Called(),
+])  # fmt: skip
 def test_annotations_count_of_every_kind_of_factory(factory):
     values = plugins.convert_parameters("--args", "it", factory, {"flag": "false", "what": "007"})
     assert values == {"flag": False, "what": "007"}

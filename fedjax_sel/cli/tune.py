@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         raise UserError("--tuning-share: 0 would tune on the test set; give a share above 0, such as 0.1")
     if both := {*config.run.seeds} & {*FINAL_SEEDS}:
         raise UserError(
-            f"--seeds: {min(both)} is a seed of the final runs (0 to 9); tune on others, such as 100 101 (100, for one)"
+            f"--seeds: {min(both)} is a seed of the final runs (0 to 9); tune on others, such as 100 101, or 100, alone"
         )
     from fedjax_sel.runs import experiment, tuning
 

@@ -21,11 +21,7 @@ class Perturbed(NamedTuple):
 
 def perturbed_values(kind: str, values: Any, names: Sequence[Name], noise: Mapping[Name, ClientNoise]) -> list[Any]:
     """Return the values of `Perturbed` answers; reject an answer without the noise of its query, `noise` by client."""
-    values = list(values) if isinstance(values, Iterable) else []
-    if len(values) != len(names):
-        raise UserError(
-            f"tell {kind!r}: {len(values)} answers of {len(names)} clients; pass one `Perturbed` per client"
-        )
+    values = list(values)
     for name, answer in zip(names, values):
         if not isinstance(answer, Perturbed) or answer.noise != noise[name]:
             raise UserError(
@@ -88,7 +84,7 @@ def answer_rows(
     *,
     finite: bool = True,
 ) -> np.ndarray:
-    """Return real numbers as float32, or raise UserError; also if one is not `finite` in float32.
+    """Return real numbers as float32, or raise UserError; with `finite`, they must be finite in float32.
 
     If `shape` contains 0, any empty array is accepted. `names` are the clients along the first axis; () if there is no
     client axis.

@@ -378,14 +378,14 @@ def find_faults(named: state.UncheckedIds, num_clients: int, weights: jax.Array,
     floating-point and integer leaves [S, ...].
     """
 
-    def names(ids: jax.Array, mask: jax.Array) -> jax.Array:
+    def misnamed(ids: jax.Array, mask: jax.Array) -> jax.Array:
         """Return whether any ID is out of range, masked or not, or any unmasked ID occurs twice, bool [S]."""
         outside = ((ids < 0) | (ids >= num_clients)).any(axis=1)
         return outside | (distinct(ids, mask, num_clients).sum(axis=1) != mask.sum(axis=1))
 
-    wrong = names(named.ids, named.mask)
+    wrong = misnamed(named.ids, named.mask)
     if named.candidates is not None:
-        wrong |= names(named.candidates, jnp.ones(named.candidates.shape, bool))
+        wrong |= misnamed(named.candidates, jnp.ones(named.candidates.shape, bool))
     broken = ~jax.vmap(server.is_finite)(held)
     return state.Faults(wrong, named.ids, named.candidates, broken, ~jnp.isfinite(weights).all(axis=1))
 

@@ -28,7 +28,7 @@ Differs from the paper, which cannot be implemented as printed:
   projections of the other clients.
 * Means are over the rounds in which a client was selected; S_{t+1} is selected by the scores after round t.
 * Eq. 8 as printed rewards a rising loss; outcome="corrected" reverses the sign. Ties are broken at random.
-* An update that is not finite has no share (c = -inf); its client counts as selected.
+* An update that is lost or not finite has no share (c = -inf); its client counts as selected, without a reward.
 * start="all-clients": the initial rewards are the shares among all clients with f = 1. c is over the whole model, D is
   the unweighted mean of the updates, and the model remains w^0.
 * preset="gpfl-ref" follows the released code: D of the same round, projections per tensor, f by sign, a mean that

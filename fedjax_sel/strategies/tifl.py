@@ -105,9 +105,9 @@ def tifl(*, num_tiers: Count = 5, interval: Count = 10, credits: Count | None = 
         return Selection.of(ids, now.available)
 
     def update(state: State, now: Now, selection: Selection, outcome) -> State:
-        tier = state.tiers[selection.ids[0]]  # the drawn tier comes first
-        tier = jnp.where(selection.mask.any(), tier, state.current)  # nobody was available: no draw, and no credit
-        left = jnp.maximum(state.credits.at[tier].add(-selection.mask.any().astype(jnp.int32)), 0)
+        drawn = selection.mask.any()  # else no client was available, and no tier pays
+        tier = jnp.where(drawn, state.tiers[selection.ids[0]], state.current)  # the drawn tier comes first
+        left = jnp.maximum(state.credits.at[tier].add(-drawn.astype(jnp.int32)), 0)
         spent = (left == 0).all()
         return state._replace(
             probabilities=jnp.where(spent, 1 / num_tiers, state.probabilities),

@@ -61,7 +61,7 @@ def torch_client():
             with torch.no_grad():
                 for weight in self.module.parameters():
                     weight /= 2
-            return [[torch.tensor(batch) for batch in one] for one in Halving.passes]
+            return [[torch.tensor(batch, requires_grad=True) for batch in one] for one in Halving.passes]
 
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
     examples = torch.from_numpy(INPUTS), torch.from_numpy(TARGETS)
@@ -121,6 +121,16 @@ def test_pytorch_answers_as_jax():
         np.testing.assert_allclose(np.sort(theirs), np.sort(ask(ours, kind)), rtol=1e-4, atol=1e-6)
     report = client.train(Order({name: value.numpy() for name, value in client.module.state_dict().items()}, 0))
     assert set(report.weights) == set(client.module.state_dict())
+
+
+def test_frozen_weights_of_pytorch_are_not_sent_as_trained():
+    client = torch_client()
+    for weight in client.module[0].parameters():
+        weight.requires_grad_(False)
+    trained = sum(np.size(leaf) for leaf in jax.tree.leaves(PARAMS[1]))
+    weights = {name: value.numpy(force=True).copy() for name, value in client.module.state_dict().items()}
+    for kind in ("gradient", "update"):
+        assert client.answer(Question(kind, {}, weights, 3)).shape == (trained,)
 
 
 def test_weights_by_name_and_back():

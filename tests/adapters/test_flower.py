@@ -136,6 +136,21 @@ def test_weights_that_sum_to_one_only_on_average_are_used_as_they_are(monkeypatc
     assert {"1", "5"} <= {name for cohort, _ in chosen for name in cohort}
 
 
+def test_reports_without_weight_leave_the_model():
+    """Only the first client of a cohort has a weight, and its report is always lost."""
+
+    def select(key, state, now):
+        cohort = Selection.of(jnp.arange(K), None)
+        return cohort._replace(weights=jnp.float32([1, 0, 0]))
+
+    grid = FakeGrid([Line(number) for number in range(N)])
+    grid.hears = lambda node, message: message.metadata.message_type != "train" or node != 100
+    strategy, _, result = run(Strategy("first", select), grid)
+    assert strategy.selector.round == T
+    losses = [result.evaluate_metrics_serverapp[round]["loss"] for round in range(T + 1)]
+    assert losses == losses[:1] * (T + 1)
+
+
 @pytest.mark.parametrize("algo", ["clustered", "random[variant=md]"])
 def test_weights_that_sum_to_one_are_averaged_over_the_reports(monkeypatch, algo):
     grid = FakeGrid([Line(number) for number in range(N)])

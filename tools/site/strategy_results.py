@@ -14,7 +14,7 @@ _STUDIES = (
     "reference-",
 )  # parts of the papers' setting under other conditions
 
-_BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting, where clocks are apart
+_BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting; None: its runs have no clock
     "after equal rounds": ("accuracy", "last_rounds_accuracy"),
     "at equal megabytes": ("accuracy_at_equal_megabytes", "accuracy_at_100_percent_of_megabytes"),
     "at equal seconds": ("accuracy_at_equal_seconds", None),

@@ -8,10 +8,9 @@
 docs/selector.md shows both sides. The first access to one of these names imports Flower.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from fedjax_sel.core import plugins
+from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
     from fedjax_sel.adapters.flower.messages import client_app
@@ -23,6 +22,17 @@ __all__ = ["SelectorStrategy", "client_app"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'fedjax_sel.adapters.flower' has no attribute {name!r}")
-    plugins.optional("flwr.serverapp.strategy", __name__, "install it with pip install 'fedjax-sel[flower]'")
-    module = {"SelectorStrategy": "strategy", "client_app": "messages"}[name]
-    return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    try:
+        import flwr.serverapp.strategy  # noqa: F401 # pyright: ignore[reportMissingImports]
+    except ImportError as error:
+        raise UserError(
+            f"fedjax_sel.adapters.flower: Flower 1.41 or newer cannot be imported ({error}); install it with "
+            "pip install 'fedjax-sel[flower]'"
+        ) from error
+    if name == "client_app":
+        from fedjax_sel.adapters.flower.messages import client_app
+
+        return client_app
+    from fedjax_sel.adapters.flower.strategy import SelectorStrategy
+
+    return SelectorStrategy

@@ -24,26 +24,6 @@ def test_presets_are_valid_and_survive_json(name):
     assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
-def test_the_papers_settings():
-    fedcor = preset("fedcor/fmnist-1spc")
-    flat = fedcor.flat()
-    expected = {
-        "dataset": "fashion_mnist", "partition": "shards", "shards_per_client": 1, "num_clients": 100,
-        "num_selected": 10, "model": "mlp", "model_dropout": 0.5, "local_epochs": 3, "batch_size": 64,
-        "learning_rate": 0.005, "learning_rate_milestones": (150, 300), "learning_rate_decay": 0.5,
-        "weight_decay": 1e-4, "momentum": 0.0, "rounds": 500, "holdout": 0.2, "seeds": (0, 1, 2, 3, 4),
-        "aggregation": "uniform", "eval_every": 1,
-    }  # fmt: skip
-    assert {name: flat[name] for name in expected} == expected
-    assert preset("fedcor/fmnist-2spc").selection.num_selected == 5
-    dp3s = preset("fl_dp3s/mnist-xih").flat()
-    assert (dp3s["skewness"], dp3s["model"], dp3s["batch_size"], dp3s["momentum"]) == ("H", "cnn_small", 10, 0.5)
-    assert (dp3s["aggregation"], dp3s["train_metrics_every"]) == ("samples", 1)
-    for name in ("gpfl/fmnist-1spc", "gpfl/fmnist-2spc", "gpfl/fmnist-dir"):
-        flat = preset(name).flat()
-        assert (flat["model"], flat["model_dropout"], flat["local_steps"], flat["momentum"]) == ("mlp", 0.5, 20, 0.1)
-
-
 def test_every_field_has_a_help_text_and_a_unique_flat_name():
     parts = [field.default_factory if field.default is dataclasses.MISSING else type(field.default)
              for field in dataclasses.fields(Config)]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 import fedjax_sel
 from fedjax_sel.cli import command_line
-from fedjax_sel.config import Config, flat_types
+from fedjax_sel.config import Config
 from fedjax_sel.experiment import Experiment, checking
 from fedjax_sel.experiment.checking import check
 from fedjax_sel.runs import sweep
@@ -30,21 +30,6 @@ def test_the_table_names_every_optimizer_and_its_parameters():
     assert set(named) == set(optimizers.names())
     for name, parameters in named.items():
         assert parameters <= set(optimizers.parameters(name)), name
-
-
-TRAINED = [line for line in BLOCKS[0][1].splitlines() if line.startswith("fedjax-sel train ")]
-
-
-def test_there_are_commands():
-    assert len(TRAINED) >= 4
-
-
-@pytest.mark.parametrize("command", TRAINED)
-def test_its_commands_can_run(command):
-    words = shlex.split(command.split("#")[0])[2:]
-    parser = command_line.make_parser("train", "", "", only=set(flat_types()))
-    config, _ = command_line.parse(parser, words)
-    check(Experiment(config))
 
 
 def test_its_comparison_can_run(tmp_path):

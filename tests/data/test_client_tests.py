@@ -91,10 +91,12 @@ def test_natural_clients_test_on_their_own_test_examples():
     assert part.num_clients == 2 and len(tests.positions) == 3
 
 
-def test_columns_equal_a_plain_evaluation_of_each_client():
+def test_columns_equal_a_plain_evaluation_of_each_client(tmp_path):
     uneven = {"partition": "dirichlet", "dirichlet_form": "yurochkin", "alpha": 0.5}
     config = SMALL.replace(client_test=0.01, eval_clients_every=2, **uneven)  # below 100 examples: no test example
-    result = fedjax_sel.run(config)
+    result = fedjax_sel.run(config, out=str(tmp_path / "run"))
+    # Other test examples would make other columns, so that a finished run is not that of today's data.
+    assert len(json.loads((tmp_path / "run" / "result.json").read_text())["data"]["client_tests"]) == 64
     found = fedjax_sel.per_client(result, on="test")
     problem = pose(config)
     for seed in range(2):
@@ -118,6 +120,7 @@ def test_columns_equal_a_plain_evaluation_of_each_client():
     assert result.client_test_undefined[:, -1].min() > 0
 
 
+@pytest.mark.fast_cases(2)
 @pytest.mark.parametrize(
     ("eval_every", "eval_clients_every", "one_pass"), [(1, 2, True), (2, 4, True), (3, 2, False), (3, 0, True)]
 )
@@ -144,7 +147,7 @@ def test_one_pass_over_the_test_set_serves_the_clients_too(monkeypatch, eval_eve
     assert defined.tolist() == [(t + 1) % (eval_clients_every or 4) == 0 or t == 3 for t in range(4)]
 
 
-@pytest.mark.parametrize("feature_skew", ["none", "turns"])
+@pytest.mark.parametrize("feature_skew", [pytest.param("none", marks=pytest.mark.slow), "turns"])
 def test_the_clients_tests_alone_are_evaluated(monkeypatch, feature_skew):
     """Not the whole training set for a fifth of it, nor the copies of other seeds under feature skew."""
     evaluated, per_example = set(), evaluation.per_example
@@ -173,13 +176,6 @@ def test_strategies_know_the_training_clients_only():
     mine = fedjax_sel.strategies.from_numpy("mine", select, requests=requests)
     result = fedjax_sel.run(fedjax_sel.Experiment.of(SMALL, algo=mine))
     assert result.ledger.floats_up[0, 0] == 9 * 10 and result.selection_counts.shape == (2, 9)
-
-
-def test_a_run_knows_its_test_examples(tmp_path):
-    """Other test examples would make other columns, so that a finished run is not that of today's data."""
-    fedjax_sel.run(SMALL.replace(rounds=1, seeds=1), out=str(tmp_path / "run"))
-    recorded = json.loads((tmp_path / "run" / "result.json").read_text())["data"]
-    assert len(recorded["client_tests"]) == 64
 
 
 def test_the_data_command_counts_no_example_twice(capsys, tmp_path):

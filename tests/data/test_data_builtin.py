@@ -1,8 +1,5 @@
 """Digits and synthetic blobs."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -85,20 +82,6 @@ def test_wrong_names_are_refused_with_the_nearest(name, words):
     with pytest.raises(UserError, match=words) as caught:
         data.load(name)
     assert "\n" not in str(caught.value)
-
-
-def test_importing_the_package_is_cheap():
-    heavy = "jax sklearn scipy tensorflow_datasets PIL matplotlib rich"
-    # The package above may import more; only what the data package itself brings counts.
-    code = (
-        "import sys, types, pathlib\n"
-        f"above = types.ModuleType('fedjax_sel'); above.__path__ = [{str(data.__path__[0])!r} + '/..']\n"
-        "sys.modules['fedjax_sel'] = above\n"
-        "import fedjax_sel.data\n"
-        f"print([name for name in {heavy.split()!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_names_lists_what_needs_no_preparation():

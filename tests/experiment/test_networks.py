@@ -80,12 +80,11 @@ def test_the_mlp_sees_whole_numbers_and_predicts_numbers():
         ((784,), "choose --model mlp or logistic, which accept inputs of any shape"),
     ],
 )
-@pytest.mark.parametrize("model", ["cnn", "lenet"])
-def test_pictures_of_another_shape(model, shape, advice):
+def test_pictures_of_another_shape(shape, advice):
     pictures = np.zeros((60, *shape))
     dataset = Dataset.from_arrays(train=(pictures, np.zeros(60, int)), test=(pictures[:1], [0]))
-    with pytest.raises(UserError, match=rf"{model!r} needs images .* an input is {re.escape(str(shape))}; {advice}"):
-        problem.pose(Experiment.of(SMALL, model=model, dataset=dataset, partition="iid"))
+    with pytest.raises(UserError, match=rf"'cnn' needs images .* an input is {re.escape(str(shape))}; {advice}"):
+        problem.pose(Experiment.of(SMALL, model="cnn", dataset=dataset, partition="iid"))
 
 
 def test_images_that_are_too_small():

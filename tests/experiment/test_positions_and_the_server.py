@@ -22,8 +22,9 @@ def counted(size):
     return Partition.from_indices(LISTS, size)
 
 
-@pytest.mark.parametrize("partition", [LISTS, np.reshape(LISTS, (6, 15)), counted(100)])
-@pytest.mark.parametrize("algo", ["gpfl", strategies.make("gpfl")])
+@pytest.mark.parametrize(
+    "partition,algo", [(LISTS, "gpfl"), (np.reshape(LISTS, (6, 15)), strategies.make("gpfl")), (counted(100), "gpfl")]
+)
 def test_positions_that_would_shift_are_refused(partition, algo):
     with pytest.raises(UserError) as caught:
         problem.pose(of(partition, algo=algo))

@@ -218,11 +218,9 @@ def test_a_run_after_one_that_failed_is_another_run_there(name, tmp_path):
     assert wanted in curves and all(len(curve) <= 1 for curve in curves if curve != wanted)
 
 
-@pytest.mark.parametrize("name", logs.NAMES)
+@pytest.mark.parametrize("name", [name for name in logs.NAMES if name != "tensorboard"])
 def test_a_run_that_is_made_anew_is_another_run_there(name, tmp_path):
     pytest.importorskip(PACKAGES.get(name, name))
-    if name == "tensorboard":
-        pytest.skip("it has files, and no runs with an identity")
     out = tmp_path / "anew"
     for resume in ("auto", "never"):
         fedjax_sel.run(SMALL.replace(resume=resume, rounds=1), out=str(out), callbacks=logs.make([name], out))

@@ -215,6 +215,7 @@ def test_an_instance_gives_every_seed_its_weights():
     np.testing.assert_allclose(module(X), pure.apply(trained, carried, X, None, False)[0], rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [lambda: partial(Regularised, 4), lambda: Regularised(4, rngs=nnx.Rngs(0))])
 def test_it_works_with_weights_for_every_client(make):
     pure = from_nnx(make(), X)

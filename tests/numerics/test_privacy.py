@@ -38,6 +38,7 @@ def test_gaussian_calibration(epsilon, delta, answers):
     assert spent[0] == 0 and spent[-1] == pytest.approx(epsilon, rel=1e-6) and (np.diff(spent) > 0).all()
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("epsilon,delta", [(0.1, 1e-5), (1.0, 1e-5), (4.0, 1e-6)])
 @pytest.mark.parametrize("answers", [1, 2, 12])
 def test_laplace_calibration(epsilon, delta, answers):

@@ -53,6 +53,7 @@ def test_a_run_goes_on_over_such_rounds(run, tmp_path):
     np.testing.assert_array_equal(reading.load(tmp_path / "shorter").gemd, run[1].gemd)
 
 
+@pytest.mark.slow
 def test_means_are_over_the_rounds_that_have_one(run):
     _, result = run
     expected = np.nanmean(result.gemd, axis=1)

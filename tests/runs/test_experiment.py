@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import Config, NonFiniteUpdateError, UserError
+from fedjax_sel import Config, NonFiniteUpdateError
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, folder, reading
 from fedjax_sel.runs import run_files as rows
@@ -79,18 +79,6 @@ def test_a_finished_run_is_read_not_repeated(finished, monkeypatch):
     again = fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, target_accuracy=0.9))
     np.testing.assert_array_equal(again.test_accuracy, result.test_accuracy)
     assert (out / "metrics.csv").stat().st_mtime_ns == before
-
-
-def test_a_folder_of_another_run_or_of_something_else_is_left_alone(finished, tmp_path):
-    out, _ = finished
-    with pytest.raises(UserError, match=r"another configuration \(learning_rate 0.05 in the folder, 0.1 given\)"):
-        fedjax_sel.run(SMALL.replace(out=str(out), train_metrics_every=3, learning_rate=0.1))
-    (tmp_path / "thesis.txt").write_text("mine")
-    with pytest.raises(UserError, match="has no readable run"):
-        fedjax_sel.run(SMALL.replace(out=str(tmp_path)))
-    with pytest.raises(UserError, match="is a file"):
-        fedjax_sel.run(SMALL.replace(out=str(tmp_path / "thesis.txt")))
-    assert (tmp_path / "thesis.txt").read_text() == "mine"
 
 
 def test_the_summary_counts_rounds_to_the_target_and_bytes(finished):

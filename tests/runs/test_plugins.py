@@ -113,13 +113,12 @@ def test_a_plugin_that_ends_the_process_does_not_end_it_in_silence(capsys, here,
     assert line.startswith("error: ") and words in line
 
 
-@pytest.mark.parametrize("name,words", [("leaves", "raised SystemExit"), ("wrong", "raised IndexError: list index")])
 @pytest.mark.parametrize(
-    "main,more",
+    "main,more,name,words",
     [
-        (train.main, ["--dry-run"]),
-        (data.main, []),
-        (compare.main, ["--algos", "random", "--out", "compared"]),
+        (train.main, ["--dry-run"], "leaves", "raised SystemExit"),
+        (data.main, [], "wrong", "raised IndexError: list index"),
+        (compare.main, ["--algos", "random", "--out", "compared"], "wrong", "raised IndexError: list index"),
     ],
     ids=["train", "data", "compare"],
 )

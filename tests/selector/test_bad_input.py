@@ -35,12 +35,6 @@ def of_losses():
 
 
 @pytest.fixture(scope="module")
-def of_candidates():
-    """Power-of-choice with candidates to ask."""
-    return make("pow_d[num_candidates=4]")
-
-
-@pytest.fixture(scope="module")
 def of_updates():
     """GPFL with its cohort: it reads updates, the step and the server's metrics."""
     selector = make_gpfl()
@@ -89,22 +83,6 @@ def refused(selector, what, *words):
 )
 def test_before_the_first_round(of_losses, what, words):
     refused(of_losses, what, *words)
-
-
-@pytest.mark.parametrize(
-    "what,words",
-    [
-        (lambda s: s.tell("loss", [stranger(s)], [1.0]), ["was not queried"]),
-        (lambda s: s.asks(["ann"]), ["differs from"]),
-        (lambda s: s.asks(["zoe"]), ["'zoe'"]),
-        (lambda s: s.select(), ["'loss'", "was not reported"]),
-        (lambda s: s.select(["ann"]), ["'loss'", "was not reported"]),
-        (lambda s: s.update([]), ["no cohort"]),
-    ],
-)
-def test_while_candidates_are_asked(of_candidates, what, words):
-    of_candidates.asks()
-    refused(of_candidates, what, *words)
 
 
 def stranger(selector):
@@ -199,7 +177,9 @@ def a_round_of_bad_input(selector):
     refused(selector, lambda s: s.tell("loss", asked, np.ones(3)), "shape is [3]")  # fewer answers than names
     refused(selector, lambda s: s.update(), "no cohort")  # out of turn
     refused(selector, lambda s: s.select(), "was not reported")
+    refused(selector, lambda s: s.select(["ann"]), "'loss'", "was not reported")
     refused(selector, lambda s: s.asks(NAMES), "differs from")
+    refused(selector, lambda s: s.asks(["zoe"]), "'zoe'")
     selector.tell("loss", asked[:3], np.ones(3))  # fewer answers than asked are welcome
     refused(selector, lambda s: s.tell("loss", asked[3:], [1.0]), "already reported")
     refused(selector, lambda s: s.select(asked[:1]), "1 of 6")  # the others left

@@ -152,7 +152,7 @@ LATE_REPORTS = {"late_reports": "use", "rounds": 12, **DISTURBED, "deadline": "q
 
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
     whole = result_of(**ASYNCHRONOUS, algo="divfl")
-    out = {"out": str(tmp_path / "run"), "chunk": 1, "algo": "divfl"}
+    out = {"out": str(tmp_path / "run"), "algo": "divfl"}
     result_of(**ASYNCHRONOUS | out | {"rounds": 6})
     assert_equal(whole, result_of(**ASYNCHRONOUS | out))
     assert np.nanmax(whole.measured["staleness"][:, 6:]) > 0
@@ -170,7 +170,7 @@ def test_several_devices_and_seeds_choose_the_same_cohorts(settings):
         np.testing.assert_array_equal(whole.seconds[seed], alone.seconds[0])
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("optimizer", ["fedavg", "fedyogi"])
 @pytest.mark.parametrize("algo", strategies.names())
 def test_every_strategy_runs_or_says_why_not(algo, optimizer):

@@ -58,6 +58,7 @@ def test_the_names_are_those_of_the_settings():
     assert REGISTRY.names() == MODES
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("share,rounds_off", [(0.7, 5.0), (0.25, 3.0), (0.4, 1.5)])
 def test_markov_has_its_share_and_its_mean_absence(share, rounds_off):
     present = drawn("markov", share=share, rounds_off=rounds_off)

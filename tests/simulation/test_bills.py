@@ -203,18 +203,3 @@ def test_a_random_number_of_clients_is_billed(item):
 
 def test_every_strategy_has_a_closed_form():
     assert {item[0] for item in (*BILLS, *RANDOM)} | {"clustered", "osmd", "delta"} == set(strategies.names())
-
-
-@pytest.mark.parametrize("preset,warmup", [("paper", 1600), ("code-2023", 1700)])
-def test_the_worked_example_of_fedcor(preset, warmup):
-    """FedCor on Fashion-MNIST 1SPC: 100 clients, 10 a round; counted from the requests alone."""
-    strategy = strategies.make("fedcor", preset=preset)
-    losses = [request for request in strategy.requests if request.kind == "loss"]
-    changes = [request for request in strategy.requests if request.kind == "loss_change"]
-    assert {request.who for request in strategy.requests} == {"all"}
-    rounds = np.arange(500)
-    asked = sum(np.array([bool(request.when.due(jnp.int32(t))) for t in rounds]) for request in losses)
-    assert 100 * asked.sum() == warmup and asked.max() == 1
-    updates = [t for t in rounds if any(bool(request.when.due(jnp.int32(t))) for request in changes)]
-    first = warmup // 100 - 1
-    assert updates[0] > first and set(np.diff(updates)) == {10}

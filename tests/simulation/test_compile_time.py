@@ -28,7 +28,7 @@ PROGRAMS = {
 }  # fmt: skip
 
 
-@pytest.mark.fast_cases(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("names", [("default",), ("fedcor, local steps", "convolutions", "clock, absence")])
 def test_a_chunk_compiles_in_a_bounded_multiple_of_a_tiny_programs_time(names):
     """In a process of its own: a compiler that hangs cannot be interrupted, and one that crashes ends its process."""

@@ -54,10 +54,7 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(column, getattr(expected.ledger, name))
 
 
-@pytest.mark.fast_cases(6)
-@pytest.mark.parametrize("share", [1, 2])
-@pytest.mark.parametrize("at_once", [0, 1, 2])
-@pytest.mark.parametrize("num_replicates,items", [(1, 5), (3, 3), (2, 1)])
+@pytest.mark.parametrize("share,at_once,num_replicates,items", [(1, 0, 1, 5), (2, 2, 3, 3), (2, 1, 2, 1)])
 def test_devices_add_up_what_belongs_to_a_replicate(share, at_once, num_replicates, items):
     if share > len(jax.devices()):
         pytest.skip(f"{len(jax.devices())} devices")

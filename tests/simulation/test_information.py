@@ -309,8 +309,6 @@ def test_who_cannot_be_reached_neither_answers_nor_trains():
     np.testing.assert_array_equal(ledger.models_down, there.sum(axis=1))
     np.testing.assert_array_equal(state["reported"], there[:, [2, 9, 4]])
     np.testing.assert_array_equal(ledger.models_up, there[:, [2, 9, 4]].sum(axis=1))
-    other, _, _, _ = play(watcher(request, ids=(0, 1, 3)), available=0.6, rounds=8, chunk=8)
-    np.testing.assert_array_equal(other["observe.loss.age"] == 0, there)  # whatever the strategy
 
 
 @pytest.mark.fast_cases(1)

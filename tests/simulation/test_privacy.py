@@ -176,9 +176,9 @@ def all_rows(result, name):
 @pytest.mark.parametrize(
     "when,answers",
     [
-        (at_start(), [1] * 12),
-        (always(), range(1, 13)),
-        (every(10), [1] * 10 + [2, 2]),
+        pytest.param(at_start(), [1] * 12, marks=pytest.mark.slow),
+        pytest.param(always(), range(1, 13), marks=pytest.mark.slow),
+        pytest.param(every(10), [1] * 10 + [2, 2], marks=pytest.mark.slow),
         (at_start() | every(5), [2] * 5 + [3] * 5 + [4, 4]),
     ],
 )
@@ -228,8 +228,9 @@ def test_lost_reports_spend_nothing():
 UNITS = {"clustered", "delta", "gpfl", "greedyfed", "hics_fl", "kvib", "ocs", "osmd"}
 
 
-@pytest.mark.fast_cases(2)
-@pytest.mark.parametrize("algo", strategies.names())
+@pytest.mark.parametrize(
+    "algo", [pytest.param(name, marks=() if name == "afl" else pytest.mark.slow) for name in strategies.names()]
+)
 def test_every_strategy(algo):
     """With absent clients, lost reports, a clock and another optimizer; without a flag, other facts are the same."""
     unit = "client" if algo in UNITS else "example"

@@ -1,5 +1,7 @@
 """Runs with --private-training: sensitivity, law of the noise, spent epsilon by hand, and all that it combines with."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -27,6 +29,7 @@ def tiny(**more):
     return fedjax_sel.Config().replace(**(TINY | more))
 
 
+@functools.cache
 def program_of(noise=0.0, clip=CLIP, **more):
     """A program whose noise has another multiplier, and the function of one round."""
     settings = tiny(**{"private_training": f"epsilon=8,clip={clip}", "mesh": "seeds=1,clients=1", **more})

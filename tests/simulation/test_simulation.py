@@ -97,20 +97,6 @@ def six_rounds(program):
     return rounds(program.carry, jnp.int32(0), program.federation, program.streams)
 
 
-def test_scan_equals_a_python_loop():
-    program = run.prepare(pose(SMALL))
-    step = jax.jit(run.rounds(program.plan, 1))
-    carry, rows = program.carry, []
-    for t in range(6):
-        carry, record = step(carry, jnp.int32(t), program.federation, program.streams)
-        rows.append(jax.device_get(record))
-    looped = jax.tree.map(lambda *leaves: np.concatenate(leaves), *rows)
-    last, scanned = six_rounds(program)
-    assert_close(looped, jax.device_get(scanned))
-    for a, b in zip(jax.tree.leaves(carry.params), jax.tree.leaves(last.params)):
-        np.testing.assert_allclose(a, b, atol=1e-5)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "groups,share,clients_at_once",

@@ -158,13 +158,6 @@ def test_fewer_available_than_selected_gives_all_of_them():
             assert sorted(ids[mask]) == there and len(set(ids)) == 5
 
 
-def test_relabelling_clients_relabels_the_law():
-    rng = np.random.default_rng(3)
-    losses, sizes, order = rng.uniform(0, 2, 6), rng.integers(1, 30, 6), np.array([3, 0, 5, 1, 4, 2])
-    ids = order[draw(afl(alpha1=0.3, alpha2=0.3, alpha3=0.4), losses[order], sizes[order], 3).ids]
-    assert_law(ids, twin_law(np.sqrt(sizes) * losses, 3, 0.3, 0.3, 0.4))
-
-
 def test_what_it_buys():
     start, cohort = afl().requests
     assert (start.kind, start.who, start.when.before_first_round, start.when.rules) == ("loss", ALL, True, ())

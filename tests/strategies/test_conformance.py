@@ -52,15 +52,7 @@ VARIANTS = [
 ]
 
 
-# without facts, with facts at the start, on schedule, of the server, with replacement
-ONE_OF_EACH_KIND = ("random", "fl_dp3s", "fedcor", "gpfl", "clustered")
-
-
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name in ONE_OF_EACH_KIND else [pytest.mark.slow]) for name in strategies.names()],
-)
+@pytest.mark.parametrize("name", ["random", *(pytest.param(name, marks=pytest.mark.slow) for name in DEFAULT)])
 def test_conforms(name):
     """All but the real run."""
     testing.check_strategy(lambda: strategies.make(name, **DEFAULT.get(name, {})), run=False)

@@ -131,10 +131,11 @@ def test_a_broken_strategy_is_refused_with_one_sentence(way):
     assert expected in message and "\n" not in message
 
 
-@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("everyone_available", [False, True])
-def test_sound_strategies_are_let_through(everyone_available):
-    for strategy in (SOUND, SOUND._replace(requests=(LOSS,), candidates=candidates), *map(make, names())):
+@pytest.mark.parametrize("own", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_sound_strategies_are_let_through(own, everyone_available):
+    with_candidates = SOUND._replace(requests=(LOSS,), candidates=candidates)
+    for strategy in (SOUND, with_candidates) if own else map(make, names()):
         checks.requests(strategy)
         checks.check(strategy, (N, K, T), everyone_available)
 

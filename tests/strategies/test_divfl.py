@@ -131,21 +131,25 @@ def test_masked_places_leave_the_distances_alone():
     np.testing.assert_array_equal(again.distances, state.distances)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
 @pytest.mark.parametrize("variant", ["lazy", "ideal"])
-def test_a_gradient_that_is_not_finite_counts_as_zero(variant, bad):
+def test_a_gradient_that_is_not_finite_counts_as_zero(variant):
     strategy = divfl(variant=variant)
     table = np.random.default_rng(4).normal(size=(6, 4)).astype(np.float32)
     zeroed = np.where(np.arange(6)[:, None] == 2, 0, table)
-    spoilt = zeroed.copy()
-    spoilt[2, 1] = bad
-    now, state = known(spoilt, 3), started(strategy, 3, spoilt)
     everyone = Selection(jnp.array([1, 2, 3]), None, jnp.ones(3, bool))
-    for _ in range(2):
-        distances = known_distances(now.info.gradient) if variant == "ideal" else state.distances
-        np.testing.assert_allclose(distances, Twin(zeroed).distances(), rtol=2e-6)
-        assert Twin(zeroed).accepts(strategy.select(jax.random.key(0), state, now).ids.tolist())
-        state = strategy.update(state, now, everyone, everyone_reports(3))
+    select = jax.jit(lambda state, gradients: strategy.select(jax.random.key(0), state, known(gradients, 3)))
+    update = jax.jit(
+        lambda state, gradients: strategy.update(state, known(gradients, 3), everyone, everyone_reports(3))
+    )
+    for bad in (np.nan, np.inf, 1e30):
+        spoilt = zeroed.copy()
+        spoilt[2, 1] = bad
+        state = started(strategy, 3, spoilt)
+        for _ in range(2):
+            distances = known_distances(known(spoilt, 3).info.gradient) if variant == "ideal" else state.distances
+            np.testing.assert_allclose(distances, Twin(zeroed).distances(), rtol=2e-6)
+            assert Twin(zeroed).accepts(select(state, spoilt).ids.tolist())
+            state = update(state, spoilt)
 
 
 @pytest.mark.parametrize("greedy", ["exact", "stochastic"])
@@ -231,15 +235,6 @@ def test_mixing_gives_places_to_anybody():
         expected[others] += share * given / len(others)
     found = np.bincount(ids.reshape(-1), minlength=n) / draws
     assert (np.abs(found - expected) < 4 * np.sqrt(expected * (1 - expected) / draws)).all()
-
-
-def test_relabelling_relabels():
-    table = np.random.default_rng(10).normal(size=(8, 4))
-    order = np.array([3, 0, 7, 5, 1, 4, 6, 2])
-    strategy = divfl()
-    there = started(strategy, 3, table[order])
-    ids = np.asarray(strategy.select(jax.random.key(0), there, known(table, 3)).ids)
-    assert Twin(table).accepts(order[ids].tolist())
 
 
 def test_what_it_buys():

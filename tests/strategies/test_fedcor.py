@@ -383,36 +383,38 @@ def test_warmup_cohorts_are_uniform_and_ignore_the_embeddings():
 
 
 @pytest.mark.parametrize("preset", ["paper", "proxy"])
-@pytest.mark.parametrize("round", [3, 20])
-def test_unavailable_clients(preset, round):
+def test_unavailable_clients(preset):
     strategy = fedcor(preset=preset)
     state = strategy.init(jax.random.key(0), START)
     sigma = np.float64(state.embeddings).T @ np.float64(state.embeddings) + 1e-4 * np.eye(N)
 
-    def select(available):
-        now = now_of(ENV, round=round, available=jnp.asarray(available))
-        return strategy.select(jax.random.key(1), state, now)
+    @jax.jit
+    def select(available, round):
+        return strategy.select(jax.random.key(1), state, now_of(ENV, round=round, available=available))
 
     available = np.arange(N) % 3 != 1
-    selection = select(available)
-    assert selection.mask.all() and available[selection.ids].all() and len(set(selection.ids.tolist())) == K
-    if round == 20:
-        score = sigma.mean(axis=0) / (np.sqrt(np.diag(sigma)) if preset == "paper" else 1)
-        assert selection.ids[0] == np.argmax(np.where(available, score, -np.inf))
-    selection = select(np.arange(N) == 7)
-    assert selection.mask.sum() == 1 and selection.ids[selection.mask].tolist() == [7]
-    assert len(set(selection.ids.tolist())) == K
-    assert not select(np.zeros(N, bool)).mask.any()
+    for round in (3, 20):
+        selection = select(available, round)
+        assert selection.mask.all() and available[selection.ids].all() and len(set(selection.ids.tolist())) == K
+        if round == 20:
+            score = sigma.mean(axis=0) / (np.sqrt(np.diag(sigma)) if preset == "paper" else 1)
+            assert selection.ids[0] == np.argmax(np.where(available, score, -np.inf))
+        selection = select(np.arange(N) == 7, round)
+        assert selection.mask.sum() == 1 and selection.ids[selection.mask].tolist() == [7]
+        assert len(set(selection.ids.tolist())) == K
+        assert not select(np.zeros(N, bool), round).mask.any()
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize("k", [1, N - 1, N])
 @pytest.mark.parametrize("preset", ["paper", "proxy"])
 def test_extreme_cohort_sizes(k, preset):
     strategy = fedcor(preset=preset)
     env = env_of(np.full(N, 5), k, T, 10)
     state = strategy.init(jax.random.key(0), now_of(env))
+    select = jax.jit(lambda t: strategy.select(jax.random.key(t), state, now_of(env, round=t)))
     for t in (0, 30):
-        selection = strategy.select(jax.random.key(t), state, now_of(env, round=t))
+        selection = select(t)
         assert len(set(selection.ids.tolist())) == k and selection.mask.all() and selection.ids.dtype == jnp.int32
 
 
@@ -456,7 +458,7 @@ def test_held_out_examples_count_in_the_importance():
 
 
 def due(strategy, num_rounds):
-    return [np.flatnonzero([bool(r.when.due(jnp.int32(t))) for t in range(num_rounds)]) for r in strategy.requests]
+    return [np.flatnonzero(request.when.due(jnp.arange(num_rounds))) for request in strategy.requests]
 
 
 @pytest.mark.parametrize(
@@ -566,6 +568,7 @@ def largest_array(jaxpr) -> int:
     return max(sizes)
 
 
+@pytest.mark.fast_cases(5)
 @pytest.mark.parametrize("preset", ["paper", "code-2022", "code-2023", "proxy", "fedgp"])
 @pytest.mark.parametrize("everyone", [True, False])
 def test_memory_is_linear_in_the_number_of_clients(preset, everyone):

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from fedjax_sel.errors import UserError
-from fedjax_sel.strategies.afl import afl
 from fedjax_sel.strategies.facts import ALL, SELECTED
 from fedjax_sel.strategies.fedsae import fedsae
 from tests.strategies.hooks import env_of, info_of, now_of
@@ -60,19 +59,6 @@ def test_cohorts_follow_the_twins_law(temperature, k):
     selection = selections(fedsae(temperature=temperature), losses, sizes, k, keys(20_000))
     assert selection.weights is None and selection.mask.all() and selection.ids.dtype == np.int32
     assert_law(selection.ids, twin_law(losses, sizes, k, temperature))
-
-
-@pytest.mark.fast_cases(1)
-@pytest.mark.parametrize("n,k", [(8, 3), (5, 5), (6, 1)])
-def test_it_is_afl_without_exclusion_and_without_a_uniform_share(n, k):
-    rng = np.random.default_rng(n)
-    losses, sizes = rng.uniform(0, 3, (200, n)), rng.integers(1, 50, n)
-    available = jnp.arange(n) != 1
-    for there in (None, available):
-        ours = selections(fedsae(temperature=0.3), losses, sizes, k, keys(200), available=there)
-        theirs = selections(afl(alpha1=0, alpha2=0.3, alpha3=0), losses, sizes, k, keys(200), available=there)
-        np.testing.assert_array_equal(ours.ids, theirs.ids)
-        np.testing.assert_array_equal(ours.mask, theirs.mask)
 
 
 @pytest.mark.parametrize("n,k", [(9, 4), (6, 6), (7, 1)])

@@ -59,6 +59,7 @@ def assert_law(ids, law):
     assert stats.chisquare(counts[likely], expected[likely] * counts.sum() / expected[likely].sum()).pvalue > 1e-5
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_cohorts_follow_the_twins_law(seed):
     profiles = np.random.default_rng(seed).normal(size=(6, 4))
@@ -286,13 +287,6 @@ def test_one_label_clients_in_ten_groups_make_cohorts_of_all_labels():
     assert mean_gemd(draw(strategy, state, now, 100).ids) < 0.02
     uniform = np.stack([rng.choice(100, 10, replace=False) for _ in range(400)])
     assert abs(mean_gemd(uniform) - 0.66) < 0.03
-
-
-def test_relabelling_clients_permutes_the_law():
-    profiles = np.random.default_rng(2).normal(size=(6, 3))
-    order = np.array([3, 0, 5, 1, 4, 2])
-    strategy, state, now = begun(profiles[order], 3)
-    assert_law(order[draw(strategy, state, now, 20_000).ids], twin_law(profiles, 3))
 
 
 @pytest.mark.slow

@@ -10,13 +10,18 @@ from fedjax_sel import strategies
 from fedjax_sel.runs.resume import depends_on_num_rounds
 from fedjax_sel.strategies.contract import Strategy
 
+PLANNERS = ("gpfl", "tifl", "kvib", "hics_fl", "osmd")
 
-@pytest.mark.parametrize("name", strategies.TABLE)
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in (*PLANNERS, "random") else pytest.mark.slow) for name in strategies.TABLE],
+)
 def test_these_alone_plan_ahead(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         depends = depends_on_num_rounds(strategies.make(name), (20, 4), 30, 50, True)
-    assert depends == (name in ("gpfl", "tifl", "kvib", "hics_fl", "osmd"))
+    assert depends == (name in PLANNERS)
 
 
 @pytest.mark.parametrize("plans", [True, False])

@@ -123,33 +123,6 @@ def test_candidates_are_drawn_by_importance_without_replacement(available):
     assert_law(rows, law_of_sets(sizes if available is None else sizes * available, 3))
 
 
-def test_as_many_candidates_as_places_is_weighted_random_selection():
-    strategy, sizes = pow_d(num_candidates=2), np.array([10, 40, 30, 15, 5])
-    env = env_of(sizes, 2)
-
-    def cohort(key):
-        named = strategy.candidates(key, (), now_of(env))
-        age = jnp.full(5, 3).at[named].set(0)
-        now = now_of(env, table(strategy, np.arange(5), age))
-        return strategy.select(jax.random.fold_in(key, 1), (), now).ids
-
-    rows = np.asarray(jax.jit(jax.vmap(cohort))(jax.random.split(jax.random.key(2), 20_000)))
-    assert_law(rows, law_of_sets(sizes, 2))
-
-
-@pytest.mark.parametrize("variant", ["pow-d", "rpow-d"])
-def test_all_as_candidates_is_the_largest_losses(variant):
-    strategy = pow_d(variant=variant, num_candidates=8)
-    env = env_of([5] * 8, 3)
-    losses = np.random.default_rng(0).normal(size=(200, 8)).astype(np.float32)
-
-    def select(key, row):
-        return strategy.select(key, NEW[:8], now_of(env, table(strategy, row, np.zeros(8)))).ids
-
-    ids = np.asarray(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(0), 200), losses))
-    np.testing.assert_array_equal(ids, np.argsort(-losses, axis=1)[:, :3])
-
-
 def test_reported_losses_follow_the_law_of_the_candidates():
     """rpow-d: each set of candidates, by its probability, gives its K largest; a client that never trained is first."""
     sizes, k, d = np.array([10, 40, 30, 15, 5, 20]), 2, 4
@@ -165,6 +138,7 @@ def test_reported_losses_follow_the_law_of_the_candidates():
     assert_law(np.asarray(selection.ids), law)
 
 
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(7, 2), (6, 1), (5, 5)])
 def test_reported_losses_over_several_rounds(n, k):
     """rpow-d with all as candidates, against a twin with infinite first values."""

@@ -74,6 +74,7 @@ def test_a_signal_in_the_last_rounds_ends_the_runs_after_it(tmp_path):
     assert done[0].result.finished and done[1].result is None and not (tmp_path / "two").exists()
 
 
+@pytest.mark.slow
 def test_a_run_without_a_round_goes_on(config, tmp_path):
     """One whose first update was not finite has sealed that there is nothing."""
     empty = config.replace(out=str(tmp_path / "empty"))
@@ -84,6 +85,7 @@ def test_a_run_without_a_round_goes_on(config, tmp_path):
         assert grid.result_of(tmp_path / "empty", empty, ENTRIES["fl_dp3s/fig1"].enough) is None
 
 
+@pytest.mark.slow
 def test_what_left_updates_out_is_not_enough_for_who_would_stop_there(config, tmp_path, monkeypatch):
     skipping = config.replace(out=str(tmp_path / "skipping"))
     shutil.copytree(config.run.out, skipping.run.out)
@@ -95,8 +97,8 @@ def test_what_left_updates_out_is_not_enough_for_who_would_stop_there(config, tm
         grid.result_of(tmp_path / "skipping", skipping, three_rounds)
 
 
-def test_nothing_is_enough_where_nothing_is(config):
-    nowhere = config.replace(out=str(config.run.out) + "-elsewhere")
+def test_nothing_is_enough_where_nothing_is(tmp_path):
+    nowhere = SMALL.replace(out=str(tmp_path / "no"))
     assert grid.result_of(grid._path(nowhere), nowhere, lambda result: True) is None
 
 

@@ -145,6 +145,7 @@ def test_seconds_of_a_configuration(algo, available):
     assert 0 < selection_cost.selection_seconds(fedjax_sel.Experiment(config), budget_seconds=0.1) < 1
 
 
+@pytest.mark.slow
 def test_a_strategy_that_needs_the_clock():
     config = fedjax_sel.preset("quickstart").replace(
         algo="oort", algo_args={"system": "clock"}, timing="tiers", rounds=3, num_clients=10, num_selected=2, seeds=2

@@ -261,11 +261,6 @@ def test_scaffold_reaches_the_optimum_with_any_steps(taus):
     assert np.linalg.norm(averaged - optimum) > 0.1
 
 
-def test_scaffolds_first_round_is_fedavgs():
-    first = run_on_quadratics(optimizers.make("scaffold"), 0.02, 1)[0]
-    np.testing.assert_allclose(first, run_on_quadratics(optimizers.make("fedavg"), 0.02, 1)[0], atol=1e-12)
-
-
 def test_scaffold_against_its_formulas_written_out():
     rate, w, c, own = 0.03, np.zeros(SIZE), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
     for _ in range(5):

@@ -91,6 +91,7 @@ def test_the_page_compares_with_synchronous_random_selection(out):
     assert "`buffer-10 random` reaches 0.60" in text and "Not run yet: labels, daily." in text
 
 
+@pytest.mark.slow
 def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):
     monkeypatch.setattr(check, "_older", lambda *_: [])
     assert command.main(["--pages", "--out", str(out)]) == 0

@@ -5,10 +5,8 @@ import dataclasses
 import numpy as np
 
 from fedjax_sel.runs.run_files import Result
-from studies.papers import verdicts
-from studies.papers.entries import ENTRIES, fedcor
-from studies.papers.entries.gpfl import COLUMNS
-from studies.papers.entry import Cell, Scale
+from studies.papers.entries import fedcor
+from studies.papers.entry import Cell
 from tests.studies.papers import made_up
 
 
@@ -27,20 +25,3 @@ def test_compilation_is_no_part_of_what_runs_took():
     unknown = dataclasses.replace(timed(90.0, 60.0), round_seconds=np.full(10, np.nan))
     assert fedcor.about({Cell("a", "x"): unknown}) == []
     assert fedcor.about({}) == []
-
-
-def test_power_of_choice_is_not_slower_for_training_its_cohort_twice():
-    """It chooses by its candidates' training, which a client would not repeat: up to a random run's time less."""
-
-    def judged(**seconds):
-        results = {Cell(column, row): timed(steady, steady) for column in COLUMNS for row, steady in seconds.items()}
-        rows = ENTRIES["gpfl/fig6"].judge(results, Scale()).rows
-        return {row.what: row.verdict for row in rows if row.verdict}
-
-    found = judged(random=5.0, gpfl=7.0, pow_d=10.0, fedcor=7.0)  # between 5 and 10
-    assert (
-        found["gpfl takes less time than pow_d"] == found["pow_d takes less time than fedcor"] == verdicts.INCONCLUSIVE
-    )
-    found = judged(random=5.0, gpfl=4.0, pow_d=10.0, fedcor=20.0)
-    assert found["gpfl takes less time than pow_d"] == found["pow_d takes less time than fedcor"] == verdicts.REPRODUCED
-    assert judged(random=5.0, pow_d=20.0, fedcor=4.0)["pow_d takes less time than fedcor"] == verdicts.CONTRADICTED

@@ -344,6 +344,7 @@ def test_seconds_in_order():
         verdicts.INCONCLUSIVE,
         verdicts.REPRODUCED,
     ]
+    assert verdicts_of(5.0, 4.0, 20.0, 4.0)[-1] == verdicts.CONTRADICTED
     assert verdicts_of(1.0, 2.0, 3.0 + 1.0, 5.0, rounds=4) == [verdicts.NOT_COMPARABLE] * 3
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0)} == {1}
     assert {row.seeds for row in page_of(1.0, 2.0, 3.0, 4.0, seeds=3)} == {3}

@@ -289,7 +289,4 @@ def test_between_two_bounds_a_property_is_not_there(low, high, verdict):
 
 
 def test_the_rule_of_orders_says_how_many_seeds():
-    differences = np.tile(np.arange(1.0, 7.0), (3, 1))
-    assert {one.verdict for one in statistics.compare(differences)} == {statistics.BETTER}
-    assert {one.verdict for one in statistics.compare(differences[:, 1:])} == {statistics.TOO_FEW_SEEDS}
     assert "An order needs at least 6 seeds." in verdicts.ORDER

@@ -8,11 +8,16 @@ import pytest
 
 from studies.boards import measures, series
 from studies.papers_setting import information, pages
-from studies.papers_setting.price import budgets, profile, wording
+from studies.papers_setting.price import absence, as_many, budgets, profile, wording
 from tests.studies.papers_setting import made_up
 
 ROOT = Path(__file__).parents[3]
 RISING = np.tile(np.linspace(0.1, 0.5, 20), (10, 1))
+
+
+def held_in(out):
+    """The results of a folder, by part."""
+    return {name: held for name in pages.GRIDS if (held := series.read(out / name)) is not None}
 
 
 def test_ahead_from_a_number_of_megabytes():
@@ -89,7 +94,6 @@ def test_the_page_says_what_the_numbers_show(results):
         "3.00 in the single settings." in text
     )
     assert wording.NONE not in text
-    assert (short, text) == pages.price_of_information(results, "../results")
     assert "* **For at most 1.2 times random's megabytes**, after equal rounds: `fl_dp3s` (2)." in short
     assert "* **For more megabytes**, after equal rounds: `fedcor` (2)." in short
     assert "| fedcor | 3.00 | +0.200 | 2 / 0 | +0.200 | 2 / 0 |" in short
@@ -124,7 +128,7 @@ def test_a_study_of_other_rounds_is_not_held_against_the_leaderboard(results):
     name = "information-absent-fmnist-1spc"
     other = {row: made_up.level(0.5, rounds=10) for row in ("random", "fedcor")}
     series.write(results / name, other, made_up.about(other, title=name))
-    _short, text = pages.price_of_information(results, "../results")
+    text = "\n".join(absence.section(held_in(results)))
     assert "70 % available |" in text and "change of the lead" not in text
 
 
@@ -149,8 +153,7 @@ def test_a_dearer_row_leaves_the_others_their_comparison(results):
     rows = dict(series.read(results / "fmnist-1spc").rows)
     rows["divfl"] = made_up.level(0.6, down=20_000_000, first_seed=7)  # more than any longer run
     series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
-    _short, text = pages.price_of_information(results, "../results")
-    section = text.partition("## At the megabytes")[2].partition("\n## ")[0]
+    section = "\n".join(as_many.section(held_in(results)))
     sizes, differences = [line for line in section.splitlines() if line.startswith("| divfl |")]
     assert (
         sizes.endswith("| 0.600 |  |")
@@ -162,9 +165,7 @@ def test_a_dearer_row_leaves_the_others_their_comparison(results):
 def test_where_nobody_is_dear_it_is_said(results):
     rows = {name: one for name, one in series.read(results / "fmnist-1spc").rows.items() if name != "fedcor"}
     series.write(results / "fmnist-1spc", rows, made_up.about(rows, title="fmnist-1spc"))
-    text = (
-        pages.price_of_information(results, "../results")[1].partition("## At the megabytes")[2].partition("\n## ")[0]
-    )
+    text = "\n".join(as_many.section(held_in(results)))
     assert "No row sends more than 1.2 times random's megabytes" in text
     assert "*Not run yet: Fashion-MNIST, two labels per client.*" in text
 

@@ -57,6 +57,7 @@ def test_a_lead_is_kept_down_to_the_smallest_epsilon_without_a_gap(out):
     assert "| fed_cbs | **+0.06" in text
 
 
+@pytest.mark.slow
 def test_the_check_finds_a_table_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):
     monkeypatch.setattr(check, "_older", lambda *_: [])
     assert command.main(["--pages", "--out", str(out)]) == 0

@@ -67,13 +67,14 @@ def run(
             progress returns that result instead, with a message.
         SystemExit: SIGTERM ended the run (code 143), or the terminal was closed (code 129).
     """
+    from contextlib import suppress
     from pathlib import Path
 
     from fedjax_sel import callbacks as given
     from fedjax_sel import logs
     from fedjax_sel.experiment import experiment_of
     from fedjax_sel.reporting import plots
-    from fedjax_sel.runs import terminal
+    from fedjax_sel.runs import run_files, terminal
     from fedjax_sel.runs.experiment import run_experiment
     from fedjax_sel.runs.reading import with_model
 
@@ -86,7 +87,8 @@ def run(
     with terminal.with_result():
         result = with_model(run_experiment(with_folder, progress, watching), with_folder)
     if folder is not None:
-        plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / "curves.png")
+        with suppress(UserError):  # the folder of a finished run may be read-only
+            plots.curves_if_lost({result.config.selection.algo: result}, Path(folder) / run_files.CURVES)
     terminal.end_script(result, result.stopped_by, progress)
     return result
 
@@ -180,8 +182,8 @@ def load(path: "str | Path") -> "Result":
 
     from fedjax_sel.runs import checkpoint, reading
 
-    result = reading.load(Path(path))
-    return dataclasses.replace(result, weights=checkpoint.read_weights(Path(path)))
+    folder = Path(path).expanduser()
+    return dataclasses.replace(reading.load(folder), weights=checkpoint.read_weights(folder))
 
 
 def per_client(result: "Result", experiment: "Experiment | Config | None" = None, on: str = "train") -> Any:

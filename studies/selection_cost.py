@@ -155,7 +155,9 @@ def _initial(setting: Setting, key: jax.Array) -> tuple[jax.Array, _Carry, _Stub
     sizes = jnp.asarray(setting.sizes)
     counts = (num_clients, setting.cohort_size, setting.num_rounds, setting.num_classes, model.num_params)
     shares = sizes / sizes.sum(axis=1, keepdims=True)
-    env = Env(*counts, sizes, shares, sizes, model.shapes(), output_layer(model), setting.has_clock)
+    env = Env(
+        *counts, sizes, shares, sizes, jax.eval_shape(model.init, key).trained, output_layer(model), setting.has_clock
+    )
     of_facts = fact_counts(model, setting.num_classes)
     empty = protocol.empty_information(strategy, of_facts, num_replicates, num_clients)
     info = facts = empty

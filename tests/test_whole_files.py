@@ -41,15 +41,14 @@ def test_a_link_stays_and_its_file_is_written(tmp_path, there):
     assert [path.name for path in (tmp_path / "disk").iterdir()] == ["target"]
 
 
-@pytest.mark.parametrize("name", ["folder", "folder-link", ".", "loop"])
+@pytest.mark.parametrize("name", ["folder", "folder-link", "."])
 def test_what_cannot_be_a_file_is_rejected(tmp_path, name, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder-link").symlink_to("folder")
-    (tmp_path / "loop").symlink_to("loop")
-    with pytest.raises(OSError, match=r"directory|symbolic links"):
+    with pytest.raises(OSError, match="directory"):
         files.write(type(tmp_path)(name), b"new")
-    assert len(list(tmp_path.iterdir())) == 3
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("below", [False, True])

@@ -185,7 +185,9 @@ class DataClient(ABC):
         if question.kind == "label_histogram":
             if self.num_classes is None:
                 raise UserError(f"num_classes: client {self.name!r} has no value; set it to answer label histograms")
-            return np.bincount(np.asarray(self._part("all")[1]), minlength=self.num_classes).astype(np.float32)
+            labels = self._part("all")[1]
+            labels = labels.cpu() if hasattr(labels, "cpu") else labels  # PyTorch's, on a GPU
+            return np.bincount(np.asarray(labels), minlength=self.num_classes).astype(np.float32)
         assert weights is not None, question.kind
         if question.kind == "loss":
             return self._loss(weights, options, question.round, noise)

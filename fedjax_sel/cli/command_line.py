@@ -108,8 +108,8 @@ class Parser(argparse.ArgumentParser):
         flags = [option.lstrip("-") for option in self._option_string_actions]
         near = difflib.get_close_matches(name, flags, n=1)
         advice = f"did you mean '--{near[0]}'?" if near else "--help lists every flag"
-        if name in ("algo-args", "optimizer-args"):  # of compare, where each name has its own
-            advice = f"give parameters in --{name.split('-')[0]}s 'NAME[parameter=value]'"
+        if name == "algo-args" and "algos" in flags:  # of compare, where each name has its own
+            advice = "give parameters in --algos 'NAME[parameter=value]'"
         raise UserError(f"unknown flag {flag}; {advice}")
 
 
@@ -206,9 +206,9 @@ def parse(parser: Parser, arguments: Sequence[str]) -> tuple[Config, argparse.Na
         names["seeds"] = " ".join(names["seeds"])
     if parsed.preset is None:  # such as --dataset shakespeare, which no other task and model fit
         parsed.preset = names["dataset"] if names.get("dataset") in PRESETS else "quickstart"
-    base = preset(parsed.preset)
+    base, parsed.setting = preset(parsed.preset), parsed.preset
     if parsed.config is not None:
-        base = config.read_config_file(parsed.config, base)
+        base, parsed.setting = config.read_config_file(parsed.config, base), Path(parsed.config).stem
     parsed.base = base
     return base.replace(**names), parsed
 

@@ -4,8 +4,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli.command_line import Parser, quoted_command
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     config, flags = command_line.parse(parser, arguments)
     grid = _grid(flags.sweep or [])
-    settings = {} if grid else {flags.preset: config}
+    settings = {} if grid else {flags.setting: config}
     for name, point in grid.items():
         settings[name] = config.replace(**{field.replace("-", "_"): value for field, value in point.items()})
     if grid and flags.optimizers is not None:
@@ -121,7 +120,7 @@ def _dry_run(jobs: "Sequence[Job]") -> int:
     from fedjax_sel.runs import sweep
 
     seconds = 0.0
-    for number, (job, _, _, finished) in enumerate(sweep.check(jobs), start=1):
+    for number, (job, _, finished) in enumerate(sweep.check(jobs), start=1):
         print(f"run {number} of {len(jobs)}: {job.algo}, {job.conditions}{' (finished before)' if finished else ''}")
         seconds += 0.0 if finished else train.dry_run(job.config)
         print()
@@ -131,18 +130,12 @@ def _dry_run(jobs: "Sequence[Job]") -> int:
 
 def _compare(jobs: "Sequence[Job]", flags: argparse.Namespace, arguments: Sequence[str], grid: "Grid") -> int:
     """Run jobs, write tables and pictures, and print the verdicts; return the exit code."""
-    from fedjax_sel import logs
     from fedjax_sel.reporting import compared, plots, sweeps
     from fedjax_sel.runs.terminal import exit_code
 
-    logs.make(flags.log, flags.out)  # report a missing package before the first run
     command = quoted_command("fedjax-sel compare", arguments)
-
-    def watching(job: "Job") -> "Sequence[Any]":
-        return logs.make(flags.log, Path(str(job.config.run.out)))
-
     look = plots.look_of(flags.format, flags.style)
-    found = compared.run(jobs, flags.out, command, command_line.say, True, watching, look, grid)
+    found = compared.run(jobs, flags.out, command, command_line.say, True, (), flags.log, look, grid)
     if found.stopped:
         how = "the same command without --resume never" if jobs[0].config.run.resume == "never" else "the same command"
         print(f"Interrupted: {len(found.rows)} of {len(jobs)} runs are finished and in {flags.out}; {how} resumes")

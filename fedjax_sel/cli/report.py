@@ -121,13 +121,16 @@ def measures(runs: "Sequence[Run]") -> str:
 
     import fedjax_sel
     from fedjax_sel import metrics
+    from fedjax_sel.config import is_value
     from fedjax_sel.runs import folder
 
     tables: dict[str, dict[str, str]] = {}
     for name, path, _ in runs:
-        if plugins := folder.stored_config(path).plugins():  # a report must not import code that a folder names
+        stored = folder.stored_config(path)
+        own = [*stored.plugins(), *(one for one in stored.flat().values() if isinstance(one, str) and is_value(one))]
+        if own:  # a report must not import code that a folder names
             say(
-                f"--measures: {path} names code ({', '.join(plugins)}), which only a run imports; "
+                f"--measures: {path} has code or values of its own ({', '.join(own)}), which only a run knows; "
                 "call fedjax_sel.measures in your own script"
             )
             tables[name] = {}

@@ -46,8 +46,6 @@ def writing(path: Path, sync: bool = False) -> Iterator[BinaryIO]:
     path = Path(os.path.realpath(path))
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    if path.is_symlink():  # after `realpath`, one that leads to itself
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is a pipe or a device", str(path))
     written = temporary(path, secrets.token_hex(4))

@@ -321,7 +321,8 @@ def check(experiment: Experiment) -> Checked:
         mesh, together = parsing.mesh_shape(config.run.mesh), config.run.seeds_at_once or len(config.run.seeds)
         places = strategy.num_places(config.num_training_clients, config.cohort_size)
         devices.check_shape(mesh, together, places, len(jax.devices()))
-    if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, config.size, everyone):
+    size, has_clock = config.size, law is not None
+    if config.training.aggregation == "unbiased" and not checks.knows_inclusion(strategy, size, everyone, has_clock):
         raise UserError(
             f"--aggregation: 'unbiased' needs the expected number of selections per client, which {strategy.name} does "
             "not provide with these parameters; choose another rule, or --algo random, fl_dp3s or clustered"

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Literal
 
-from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 
 
@@ -142,10 +141,6 @@ class Model(NamedTuple):
     cpu_block: int  # examples per evaluation on a CPU core
     cpu_micro_batch: int  # examples per gradient on a CPU core
     output_layer: Paths | None = None  # None: no such layer
-
-    def shapes(self) -> Params:
-        """Return the shapes of the trained weights."""
-        return jax.eval_shape(self.init, jax_settings.key(0)).trained
 
     @property
     def size(self) -> int:

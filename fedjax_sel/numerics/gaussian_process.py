@@ -18,7 +18,6 @@ from fedjax_sel.numerics import decompositions, sampling
 
 _dot = partial(jnp.matmul, precision=lax.Precision.HIGHEST)
 
-_LAST = 0xFFFFFFFF  # sorts after all words
 _SMALLEST_VARIANCE = 1e-12
 _ROUNDING = 16 * 2.0**-24  # relative rounding of a score: processors round the sums of equal clients differently
 _NEGLIGIBLE_VARIANCE = 1e-10  # clients with a smaller variance are fully determined, so they are picked last
@@ -74,7 +73,7 @@ def select_greedily(
         scores = jnp.where(allowed & ~jnp.isnan(scores), scores, -jnp.inf)
         largest = scores.max()
         best = allowed & (scores >= largest - _ROUNDING * jnp.abs(largest))
-        client = jnp.argmin(jnp.where(best, order, jnp.uint32(_LAST))).astype(jnp.int32)
+        client = jnp.argmin(jnp.where(best, order, sampling.LAST)).astype(jnp.int32)
         return _condition(pool, embeddings, importance, noise, client), client
 
     _, ids = lax.scan(pick, _prior(embeddings, importance, noise), length=num_selected)

@@ -103,19 +103,25 @@ def run(
     command: str,
     say: Callable[[str], None],
     progress: bool = True,
-    watching: Callable[[Job], Sequence[Any]] = lambda job: (),
+    watching: Sequence[Any] = (),
+    log: str | Sequence[str] = (),
     look: plots.Look = plots.SCREEN,
     grid: sweeps.Grid = MappingProxyType({}),
 ) -> ComparisonResult:
     """Check the jobs, run them in order, and write tables and plots; the tables are updated after each run.
 
-    `command` is shown on the page, `say` shows a message to the user, and `watching` returns a job's callbacks. `look`
-    is that of the plots. The settings of a `grid` also get the table of a sweep.
+    `command` is shown on the page, and `say` shows a message to the user. `watching` are the callbacks of all runs, and
+    `log` names the loggers of each. `look` is that of the plots. The settings of a `grid` also get a sweep's table.
     """
+    logs.make(log, out)  # fails before the first run if a package is missing
+
+    def callbacks_of(job: Job) -> Sequence[Any]:
+        return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
+
     with FolderLock() as lock:
         checked = sweep.check(jobs)
         folder.make(out)
-        if not all(one.finished for one in checked):
+        if any(one.finished is None for one in checked):
             sizes = Counter(job.conditions for job in jobs)
             few = {comparison.too_few(len(job.config.run.seeds)) for job in jobs if sizes[job.conditions] > 1}
             for text in sorted(few - {""}):
@@ -123,10 +129,10 @@ def run(
         lock.take(out)  # two comparisons in one folder would overwrite each other's tables
         found = ComparisonResult(out, len(jobs))
         try:
-            for done in sweep.run_all(checked, say, progress, watching):
+            for done in sweep.run_all(checked, say, progress, callbacks_of):
                 found = _with(found, done, say)
                 if done.result is not None:
-                    picture = Path(str(done.job.config.run.out)) / "curves.png"
+                    picture = Path(str(done.job.config.run.out)) / run_files.CURVES
                     plots.curves_if_lost({done.job.algo: done.result}, picture)
                 differences = comparison.by_conditions(found.pairs)  # after each run, so that they can be read early
                 made = found.rows, found.titles, found.failed
@@ -159,25 +165,21 @@ def compare(
     """Run a comparison from Python; see `fedjax_sel.run_comparison` and `fedjax_sel.sweep`."""
     chosen, named = _several("algos", algos, (str, sweep.KINDS["--algos"])), _named(settings, (Config, Experiment))
     servers = None if optimizers is None else _several("optimizers", optimizers, (str, sweep.KINDS["--optimizers"]))
-    folder = Path(out)
+    folder = Path(out).expanduser()
     if not chosen or not named:
         raise UserError(f"{'settings' if chosen else 'algos'}: the list is empty; give at least one")
-    logs.make(log, folder)  # fails before the first run if a package is missing
     watching = callbacks.check(watching)
     experiments = {name: experiment_of(one) for name, one in named.items()}
     jobs = make_jobs(experiments, chosen, folder, len(named) > 1, servers)
     sweeps.reject_ineffective(grid, (job.config for job in jobs))
     names = list(dict.fromkeys(job.algo for job in jobs))
-    command = f"fedjax_sel.run_comparison({names!r}, ..., out={str(out)!r})"
+    command = f"fedjax_sel.{'sweep' if grid else 'run_comparison'}({names!r}, ..., out={str(out)!r})"
 
     def say(line: str) -> None:
         if progress:
             print(line, file=sys.stderr, flush=True)
 
-    def callbacks_of(job: Job) -> Sequence[Any]:
-        return [*watching, *logs.make(log, Path(str(job.config.run.out)))]
-
-    return run(jobs, folder, command, say, progress, callbacks_of, grid=grid)
+    return run(jobs, folder, command, say, progress, watching, log, grid=grid)
 
 
 def _several(field: str, given: Any, kind: tuple[type, ...]) -> list[Any]:

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import math
 import re
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -24,7 +23,7 @@ from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Weights
 from fedjax_sel.runs import checkpoint, faults, folder, reading, resume, run_files
-from fedjax_sel.runs.run_files import Digests, Manifest, Result
+from fedjax_sel.runs.run_files import Manifest, Result
 from fedjax_sel.runs.terminal import Interruption, Reporter, resume_advice
 from fedjax_sel.simulation import layout, ledger, run, seed_groups
 from fedjax_sel.simulation.layout import Layout
@@ -328,8 +327,7 @@ class _Process:
             result = dataclasses.replace(result, weights=weights, model=self._problem.model)
             if self._writer is not None and ended:
                 self._writer.end(weights, result)
-        stopped_by = interruption.asked or (0 if ended else int(signal.SIGINT))  # SIGINT: on another host
-        result = dataclasses.replace(result, stopped_by=stopped_by)
+        result = dataclasses.replace(result, stopped_by=interruption.asked)
         synchronous = config.timing.concurrency is None  # others have rounds that only dispatch
         if synchronous and result.has_clock and (idle := int((result.measured[tasks.SECONDS] == 0).sum())):
             self._reporter.say(
@@ -362,16 +360,13 @@ def start_jax(config: Config) -> None:
     devices.use_every_core()
 
 
-def finished(out: Path, experiment_or_config: Experiment | Config, data: Digests | None = None) -> Result | None:
-    """Return the result of a finished run in a folder; see `reading.finished_result`.
-
-    The digests `data` of the current data are computed if they are needed and not given.
-    """
+def finished(out: Path, experiment_or_config: Experiment | Config) -> Result | None:
+    """Return the result of a finished run in a folder; see `reading.finished_result`."""
     experiment = experiment_of(experiment_or_config)
     config = experiment.config
     if config.run.resume == "never":
         return None
-    done = reading.finished_result(out, config, lambda share: data or folder.current_digests(experiment, share))
+    done = reading.finished_result(out, config, lambda share: folder.current_digests(experiment, share))
     if done is not None:
         checkpoint.read_weights(out)  # raises UserError if the file is damaged
     return done

@@ -17,10 +17,10 @@ from fedjax_sel.experiment.checking import check as check_alone
 from fedjax_sel.experiment.checking import server_validation
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.runs import checkpoint, folder, reading
-from fedjax_sel.runs.experiment import finished, run_experiment
+from fedjax_sel.runs.experiment import run_experiment
 from fedjax_sel.runs.reading import with_this_model
 from fedjax_sel.runs.resume import edited_plugins
-from fedjax_sel.runs.run_files import Digests, Result
+from fedjax_sel.runs.run_files import Result
 from fedjax_sel.strategies.contract import Strategy
 from fedjax_sel.training.optimizers import FederatedOptimizer
 
@@ -134,8 +134,7 @@ class Checked(NamedTuple):
 
     job: Job
     problem: Problem
-    data: Digests
-    finished: bool  # whether its folder holds the whole run already
+    finished: Result | None  # result of the whole run, if its folder holds it already
 
 
 class Done(NamedTuple):
@@ -184,7 +183,7 @@ def check(jobs: Sequence[Job]) -> list[Checked]:
             done = reading.finished_result(path, job.config, lambda _, digests=digests: digests)
             if path.is_dir():
                 folder.reject_other_digests(path, folder.made_from(path), digests)
-        checked.append(Checked(job, problem, digests, done is not None))
+        checked.append(Checked(job, problem, done))
     return checked
 
 
@@ -198,15 +197,14 @@ def run_all(
 
     `say` shows a message to the user before each job, and `watching` returns the callbacks of a job's run.
     """
-    for number, (job, problem, data, _) in enumerate(checked, start=1):
+    for number, (job, problem, result) in enumerate(checked, start=1):
         heading = f"run {number} of {len(checked)}: {job.algo}, {job.conditions}"
         try:
-            result = finished(_path(job), job.experiment, data)
             say(heading if result is None else f"{heading} (finished before)")
             for edited in [] if result is None else edited_plugins(_path(job), job.config):
                 say(f"{edited}: some or all rounds are from the earlier code; to run it again, remove {_path(job)}")
             if result is None:
-                later = [one.job.config.run for one in checked[number:] if not one.finished]
+                later = [one.job.config.run for one in checked[number:] if one.finished is None]
                 further = [run.rounds * len(run.seeds) for run in later]
                 result = run_experiment(job.experiment, progress, watching(job), further)
             else:

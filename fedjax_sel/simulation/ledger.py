@@ -113,12 +113,9 @@ def empty_bill(num_replicates: int, num_clients: int, num_requests: int, timed: 
 
 def examples_evaluated(request: Request, federation: Federation, loss_on: str) -> jax.Array:
     """Count the examples that each client evaluates to answer, int32 [S, N]."""
-    kind = KINDS[request.kind]
-    if kind.evaluates == "none":
+    if KINDS[request.kind].evaluates == "none":
         return jnp.zeros_like(federation.train_sizes)
-    examples = answer_examples(request, federation, loss_on)
-    once = kind.evaluates == "all" or request.option("batch_size")
-    return examples if once else examples * (1 + facts.num_probes(request))
+    return answer_examples(request, federation, loss_on) * (1 + facts.num_probes(request))
 
 
 def answer_examples(request: Request, federation: Federation, loss_on: str) -> jax.Array:

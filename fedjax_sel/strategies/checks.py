@@ -156,11 +156,11 @@ def check(strategy: Strategy, size: Size, everyone_available: bool, has_clock: b
             _lower(name, table[name])
 
 
-def knows_inclusion(strategy: Strategy, size: Size, everyone_available: bool) -> bool:
+def knows_inclusion(strategy: Strategy, size: Size, everyone_available: bool, has_clock: bool = False) -> bool:
     """Return whether a strategy knows its expected selection counts; arguments as for `check`."""
     if strategy.inclusion is None:
         return False
-    table = traced(strategy, size, everyone_available)
+    table = traced(strategy, size, everyone_available, has_clock)
     with named("strategy", strategy.name):
         counts = trace("inclusion", (strategy.inclusion, table["select"][1][1:]))
         if counts is not None and (getattr(counts, "shape", None) != size[:1] or counts.dtype != jnp.float32):

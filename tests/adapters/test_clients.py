@@ -75,6 +75,21 @@ def torch_client():
     return client
 
 
+def test_labels_of_another_device():
+    class OnGPU:
+        """PyTorch's tensors refuse this conversion on a GPU."""
+
+        def cpu(self):
+            return TARGETS
+
+        def __array__(self, *_, **__):
+            raise TypeError
+
+    client = make(holdout=None, num_classes=2)
+    client.targets = OnGPU()
+    assert ask(client, "label_histogram").tolist() == [2, 5]
+
+
 @pytest.mark.slow
 def test_facts():
     client, both = make(), (np.concatenate([INPUTS, HELD[0]]), np.concatenate([TARGETS, HELD[1]]))

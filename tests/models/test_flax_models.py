@@ -182,7 +182,7 @@ def test_the_output_layer_of_our_models():
         models.make_plain("lenet", image, 10),
     ):
         weight, bias = model.output_layer
-        node = model.shapes()
+        node = jax.eval_shape(model.init, jax.random.key(0)).trained
         for part in bias:
             node = node[part]
         assert node.shape == (10,) and weight[:-1] == bias[:-1]

@@ -64,8 +64,8 @@ def test_a_laplace_answer_and_many_trainings_are_interpolated(monkeypatch):
     spent = np.reshape(privacy.epsilons("laplace", 2.0, 1e-5, 1, 60, 20.0), (2, 61))[1]
     monkeypatch.setattr(privacy, "MOST_COMPOSED", 61)
     exact = np.reshape(privacy.epsilons.__wrapped__("laplace", 2.0, 1e-5, 1, 60, 20.0), (2, 61))[1]
-    np.testing.assert_allclose(spent, exact, rtol=2e-3)
-    assert (np.diff(spent) > 0).all()
+    exact /= 1.002  # every number is composed
+    assert (exact <= spent).all() and (spent <= 1.004 * exact).all() and (np.diff(spent) > 0).all()
 
 
 def test_pure_differential_privacy_has_laplace_noise_alone():

@@ -52,13 +52,18 @@ def test_a_page_of_a_run_needs_its_folder_only(tmp_path, capsys, monkeypatch):
     assert len(run["counts"]["mean"]) == made_up.CLIENTS
 
 
-def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch):
+def test_code_that_a_folder_names_is_not_imported(tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "named_by_a_folder.py").write_text("raise SystemExit('imported')")
     write(tmp_path / "run", 20, dataset="named_by_a_folder:data")
     path = tmp_path / "page.html"
     assert command_line.guarded(report.main, [str(tmp_path / "run"), "--html", str(path)]) == 0
     assert "named_by_a_folder:data" in path.read_text()
+    write(tmp_path / "value", 20, dataset="value:mine")
+    pictures = ["--measures", "--out", str(tmp_path / "curves.png")]
+    assert command_line.guarded(report.main, [str(tmp_path / "run"), str(tmp_path / "value"), *pictures]) == 0
+    err = capsys.readouterr().err
+    assert err.count("has code or values of its own (named_by_a_folder:data)") == 1 and "(value:mine)" in err
 
 
 def test_a_folder_of_runs_stands_for_its_runs(tmp_path):

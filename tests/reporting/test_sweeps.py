@@ -102,6 +102,17 @@ def test_what_python_cannot_sweep(values, words, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_folder_below_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    setting = fedjax_sel.preset("quickstart").replace(num_clients=12, num_selected=3, rounds=1)
+    found = fedjax_sel.sweep("random", setting, {"learning_rate": [0.01, 0.1]}, out="~/swept")
+    assert (
+        found.out == tmp_path / "swept" and "fedjax_sel.sweep(['random']" in (found.out / "comparison.md").read_text()
+    )
+    assert fedjax_sel.load("~/swept/learning_rate=0.1/random").finished
+
+
+@pytest.mark.slow
 def test_values_of_other_types(tmp_path):
     setting = fedjax_sel.preset("quickstart").replace(num_clients=12, num_selected=3, rounds=1, optimizer="fedprox")
     values = {"optimizer_args": [{"mu": 0.1}, {"mu": 1.0}], "full_batch": [False, True]}

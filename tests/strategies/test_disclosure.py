@@ -49,8 +49,9 @@ def test_a_field_that_update_does_not_read_is_not_seen():
     step = made(lambda state, now, selection, outcome: state + outcome.step["Dense_0"]["bias"].sum())
     losses = made(lambda state, now, selection, outcome: state + outcome.losses_after.sum())
     updates = made(lambda state, now, selection, outcome: state + outcome.updates["Dense_0"]["bias"].sum())
-    levels = [level(disclosed(one._replace(init=init))) for one in (step, losses, updates)]
-    assert levels == [NOTHING, NUMBERS, MODELS]
+    durations = made(lambda state, now, selection, outcome: state + outcome.seconds.sum())
+    seen = [disclosed(one._replace(init=init)) for one in (step, losses, durations, updates)]
+    assert [level(one) for one in seen] == [NOTHING, NUMBERS, NUMBERS, MODELS]
 
 
 def test_requests_count_although_nothing_reads_them():

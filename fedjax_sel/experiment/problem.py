@@ -299,7 +299,8 @@ def _attempt(function: Callable[[], Any], what: str, remedy: str) -> Any:
 
 def _num_characters(model: str, dataset: Dataset) -> int:
     """Return the number of characters that a model reads: the classes; for sequences as targets, at least LEAF's 80."""
-    ends = [int(end(part)) for part in (dataset.train_images, dataset.test_images) for end in (np.min, np.max)]
+    parts = (dataset.train_images, dataset.test_images, dataset.server_images)
+    ends = [int(end(part)) for part in parts if len(part) for end in (np.min, np.max)]
     number = dataset.num_classes or max(models.CharLSTM.num_classes, *(end + 1 for end in ends))
     if wrong := [end for end in ends if not 0 <= end < number]:
         raise UserError(
@@ -418,7 +419,8 @@ def check_compatibility(config: Config, dataset: Dataset, model: Model, task: Ta
             f"or choose another --task: {', '.join(tasks.TABLE)}, or your own tasks.Task"
         )
     complaint = evaluate(task, "complaint", lambda: task.complaint(prediction, targets, dataset.num_classes or None))
-    for labels in (dataset.train_labels, dataset.test_labels):
+    of_server = [dataset.server_labels] if dataset.num_server_examples else []
+    for labels in (dataset.train_labels, dataset.test_labels, *of_server):
         own = partial(task.complaint_of_values, prediction, labels)
         complaint = complaint or evaluate(task, "complaint_of_values", own)
     if complaint is not None:

@@ -1,5 +1,6 @@
 """Experiments of values: what may be given, what is refused, and that names and values give the same experiment."""
 
+import dataclasses
 import functools
 import pickle
 import shutil
@@ -608,6 +609,18 @@ def test_a_padded_text_is_not_read_as_its_last_character():
     with pytest.raises(UserError, match="contain -1, but the model reads characters 0 to 6"):
         problem.pose(
             of(dataset=data, partition="iid", num_clients=3, task="classification", model="char_lstm", names={})
+        )
+
+
+def test_tokens_of_the_servers_examples_count():
+    data = Dataset.from_arrays(train=(LETTERS[:30], LETTERS[:30]), test=(LETTERS[30:] % 5, LETTERS[30:] % 5))
+    of_server = data.give_server(0.5, 0)
+    of_server = dataclasses.replace(
+        of_server, train_images=of_server.train_images % 5, train_labels=of_server.train_labels % 5
+    )
+    with pytest.raises(UserError, match=r"needs tokens below 5, .*, but one token is 6"):
+        problem.pose(
+            of(dataset=of_server, partition="iid", num_clients=3, task="next_token", model=nn.Embed(5, 5), names={})
         )
 
 

@@ -12,6 +12,7 @@ from scipy import stats
 from fedjax_sel.strategies.afl import active_cohort, afl
 from fedjax_sel.strategies.facts import ALL, SELECTED
 from tests.strategies.hooks import env_of, info_of, now_of
+from tests.strategies.laws import assert_law, without_replacement
 
 DRAWS = 20_000
 
@@ -30,11 +31,7 @@ def twin_law(values, k, alpha1, alpha2, alpha3):
     kept = twin_kept(values, wanted, alpha1)
     weights = {i: math.exp(alpha2 * (values[i] - max(values))) for i in kept}
     law = dict.fromkeys(itertools.combinations(range(n), k), 0.0)
-    for drawn in itertools.permutations(kept, wanted):
-        probability, left = 1.0, sum(weights.values())
-        for i in drawn:
-            probability *= weights[i] / left
-            left -= weights[i]
+    for drawn, probability in without_replacement(weights, wanted).items():
         others = list(itertools.combinations([i for i in range(n) if i not in drawn], k - wanted))
         for rest in others:
             law[tuple(sorted(drawn + rest))] += probability / len(others)
@@ -45,16 +42,6 @@ def draw(strategy, losses, sizes, k, count=DRAWS, available=None, seed=0):
     now = now_of(env_of(sizes, k), info_of("afl", loss=losses), 2, available)
     select = jax.jit(jax.vmap(lambda key: strategy.select(key, (), now)))
     return jax.device_get(select(jax.random.split(jax.random.key(seed), count)))
-
-
-def assert_law(ids, law):
-    found = dict.fromkeys(law, 0)
-    for row in np.sort(ids, axis=1).tolist():
-        found[tuple(row)] += 1
-    expected, counts = np.array(list(law.values())) * len(ids), np.array(list(found.values()))
-    possible = expected > 0
-    assert counts[~possible].sum() == 0
-    assert possible.sum() == 1 or stats.chisquare(counts[possible], expected[possible]).pvalue > 1e-5
 
 
 @pytest.mark.fast_cases(3)

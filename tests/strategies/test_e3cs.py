@@ -14,6 +14,7 @@ from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.e3cs import allocate, allocation, e3cs
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of
+from tests.strategies.laws import without_replacement
 
 DRAWS = 20_000
 
@@ -117,14 +118,6 @@ def assert_follows(seen, law):
     assert stats.chisquare([seen.get(one, 0) for one in possible], [DRAWS * q for q in possible.values()]).pvalue > 1e-4
 
 
-def sequential_law(p, k):
-    law = {}
-    for order in itertools.permutations(range(len(p)), k):
-        chance = math.prod(p[i] / (sum(p) - sum(p[j] for j in order[:place])) for place, i in enumerate(order))
-        law[tuple(sorted(order))] = law.get(tuple(sorted(order)), 0.0) + chance
-    return law
-
-
 def systematic_law(p, k):
     """All orders; between two neighboring fractional parts of the cumulative sums, u draws the same items."""
     law, orders = {}, list(itertools.permutations(range(len(p))))
@@ -147,16 +140,16 @@ def test_cohorts_have_the_enumerated_law(draw):
     p = [0.9, 0.25, 0.35, 0.125, 0.375]
     strategy, now = e3cs(quota=0.0, draw=draw), now_of(env_of([5] * 5, 2))
     state = started(strategy, now.env)._replace(log_weights=jnp.log(jnp.float32(p)))  # their sum is k: p_i = w_i
-    law = {"sequential": sequential_law, "systematic": systematic_law}[draw](p, 2)
+    law = {"sequential": without_replacement, "systematic": systematic_law}[draw](p, 2)
     assert_follows(cohorts_of(lambda key: strategy.select(key, state, now).ids), law)
 
 
 def test_only_the_systematic_draw_has_the_allocated_probabilities():
     """The example of the documentation, and a case with a large spread."""
-    assert inclusion_of(sequential_law([1, 0.5, 0.5], 2), 3) == pytest.approx([5 / 6, 7 / 12, 7 / 12])
+    assert inclusion_of(without_replacement([1, 0.5, 0.5], 2), 3) == pytest.approx([5 / 6, 7 / 12, 7 / 12])
     p = [0.9, 0.25, 0.35, 0.125, 0.375]
     assert inclusion_of(systematic_law(p, 2), 5) == pytest.approx(p)
-    assert inclusion_of(sequential_law(p, 2), 5)[0] < 0.8
+    assert inclusion_of(without_replacement(p, 2), 5)[0] < 0.8
     strategy, now = e3cs(quota=0.1, draw="systematic"), now_of(env_of([5] * 5, 2))
     state = started(strategy, now.env)._replace(log_weights=jnp.log(jnp.float32(p) - 0.04))  # sigma = 0.04
     np.testing.assert_allclose(strategy.inclusion(state, now), p, rtol=1e-6)

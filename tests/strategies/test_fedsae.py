@@ -13,6 +13,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.facts import ALL, SELECTED
 from fedjax_sel.strategies.fedsae import fedsae
 from tests.strategies.hooks import env_of, info_of, now_of
+from tests.strategies.laws import assert_law, without_replacement
 
 
 def selections(strategy, losses, sizes, k, keys, round=0, available=None):
@@ -33,22 +34,7 @@ def keys(count, seed=0):
 def twin_law(losses, sizes, k, temperature):
     """The probability of every cohort, by enumerating ordered draws."""
     weights = [math.exp(temperature * math.sqrt(n) * loss) for n, loss in zip(sizes, losses)]
-    law = dict.fromkeys(itertools.combinations(range(len(losses)), k), 0.0)
-    for drawn in itertools.permutations(range(len(losses)), k):
-        probability, left = 1.0, sum(weights)
-        for i in drawn:
-            probability *= weights[i] / left
-            left -= weights[i]
-        law[tuple(sorted(drawn))] += probability
-    return law
-
-
-def assert_law(ids, law):
-    found = dict.fromkeys(law, 0)
-    for row in np.sort(ids, axis=1).tolist():
-        found[tuple(row)] += 1
-    expected = np.array(list(law.values())) * len(ids)
-    assert stats.chisquare(list(found.values()), expected).pvalue > 1e-5
+    return without_replacement(weights, k)
 
 
 @pytest.mark.parametrize("temperature,k", [(0.01, 2), (0.2, 3)])

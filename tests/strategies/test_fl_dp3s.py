@@ -14,6 +14,7 @@ from fedjax_sel.strategies.contract import UndeclaredFactError
 from fedjax_sel.strategies.facts import NEVER
 from fedjax_sel.strategies.fl_dp3s import known_or_mean, similarity_of_profiles
 from tests.strategies.hooks import env_of, info_of, now_of, started
+from tests.strategies.laws import assert_law
 
 
 def twin_similarity(profiles):
@@ -45,18 +46,6 @@ def draw(strategy, state, now, count, available=None, seed=0):
         return strategy.select(key, state, now._replace(available=available))
 
     return jax.device_get(jax.jit(jax.vmap(select))(jax.random.split(jax.random.key(seed), count)))
-
-
-def assert_law(ids, law):
-    cohorts = list(law)
-    found = {cohort: 0 for cohort in cohorts}
-    for row in np.sort(ids, axis=1):
-        found[tuple(row.tolist())] += 1
-    expected = np.array([law[c] for c in cohorts]) * len(ids)
-    counts = np.array([found[c] for c in cohorts])
-    likely = expected > 1e-6
-    assert counts[~likely].sum() == 0
-    assert stats.chisquare(counts[likely], expected[likely] * counts.sum() / expected[likely].sum()).pvalue > 1e-5
 
 
 @pytest.mark.fast_cases(1)

@@ -8,7 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
@@ -17,6 +16,7 @@ from fedjax_sel.strategies.facts import ALL, NEVER, SELECTED, Request, at_start
 from fedjax_sel.strategies.oort import known_or_median, oort
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, info_of, now_of, outcome_of
+from tests.strategies.laws import assert_law, without_replacement
 
 
 class Twin:
@@ -263,27 +263,6 @@ def draw(strategy, env, state, round, count=20_000, available=None):
     now = known(env, np.zeros(env.num_clients), 0, round, available)
     select = jax.jit(jax.vmap(lambda key: strategy.select(key, state, now)))
     return jax.device_get(select(jax.random.split(jax.random.key(3), count)))
-
-
-def assert_law(sets, law):
-    """`sets` are rows of clients; `law` maps sorted tuples to probabilities."""
-    found = dict.fromkeys(law, 0)
-    for row in np.sort(sets, axis=1).tolist():
-        found[tuple(row)] += 1
-    expected = np.array(list(law.values())) * len(sets)
-    assert stats.chisquare(list(found.values()), expected).pvalue > 1e-5
-
-
-def without_replacement(weights, k):
-    """Cohort -> probability of drawing it one after another."""
-    law = {}
-    for drawn in itertools.permutations(weights, k):
-        probability, left = 1.0, sum(weights.values())
-        for i in drawn:
-            probability *= weights[i] / left
-            left -= weights[i]
-        law[tuple(sorted(drawn))] = law.get(tuple(sorted(drawn)), 0.0) + probability
-    return law
 
 
 @pytest.mark.slow

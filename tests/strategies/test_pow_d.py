@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.facts import CANDIDATES, NEVER, SELECTED
 from fedjax_sel.strategies.pow_d import pow_d
 from tests.strategies.hooks import env_of, info_of, now_of
+from tests.strategies.laws import assert_law, without_replacement
 
 NEW = jnp.zeros((9,), bool)  # nobody was selected: the state of `rpow-d`
 ANSWERED = ["pow-d", "cpow-d", "train-first"]  # whose candidates are asked
@@ -19,28 +19,6 @@ ANSWERED = ["pow-d", "cpow-d", "train-first"]  # whose candidates are asked
 
 def table(strategy, values, ages):
     return info_of("pow_d", **{strategy.requests[0].kind: (values, ages)})
-
-
-def law_of_sets(weights, d):
-    """The law of the set of d items drawn one after another with these weights: every order, added up."""
-    law = dict.fromkeys(itertools.combinations(range(len(weights)), d), 0.0)
-    for order in itertools.permutations(range(len(weights)), d):
-        probability, left = 1.0, sum(weights)
-        for item in order:
-            probability *= weights[item] / left
-            left -= weights[item]
-        law[tuple(sorted(order))] += probability
-    return law
-
-
-def assert_law(rows, law):
-    found = dict.fromkeys(law, 0)
-    for row in np.sort(rows, axis=1).tolist():
-        found[tuple(row)] += 1
-    expected = np.array(list(law.values())) * len(rows)
-    counts = np.array(list(found.values()))
-    assert counts[expected == 0].sum() == 0
-    assert stats.chisquare(counts[expected > 0], expected[expected > 0]).pvalue > 1e-4
 
 
 def answered_rounds(variant, n, k, d, available=None, games=200, rounds=3, **parameters):
@@ -120,7 +98,7 @@ def test_candidates_are_drawn_by_importance_without_replacement(available):
     now = now_of(env_of(sizes, 2), info, 0, None if available is None else jnp.asarray(available))
     draw = jax.jit(jax.vmap(lambda key: strategy.candidates(key, (), now)))
     rows = np.asarray(draw(jax.random.split(jax.random.key(1), 20_000)))
-    assert_law(rows, law_of_sets(sizes if available is None else sizes * available, 3))
+    assert_law(rows, without_replacement(sizes if available is None else sizes * available, 3))
 
 
 def test_reported_losses_follow_the_law_of_the_candidates():
@@ -132,7 +110,7 @@ def test_reported_losses_follow_the_law_of_the_candidates():
     select = jax.jit(jax.vmap(lambda key: strategy.select(key, NEW[:6], now)))
     selection = select(jax.random.split(jax.random.key(3), 20_000))
     law = dict.fromkeys(itertools.combinations(range(6), k), 0.0)
-    for named, probability in law_of_sets(sizes, d).items():
+    for named, probability in without_replacement(sizes, d).items():
         law[tuple(sorted(sorted(named, key=lambda i: -values[i])[:k]))] += probability
     assert np.asarray(selection.mask).all()
     assert_law(np.asarray(selection.ids), law)

@@ -62,7 +62,11 @@ def keeps_lead_to(table: Table, algo: str) -> float | None:
 def _tables(out: Path) -> dict[str, Table]:
     tables = {}
     for name in GRIDS:
-        held, plain_rows = series.read(out / name), series.read(protocol.LEADERBOARD / name.removesuffix(CLIENT))
+        setting = name.removesuffix(CLIENT)
+        held, plain_rows = (
+            series.read(out / name),
+            series.read(protocol.LEADERBOARD / protocol.PLAIN.get(setting, setting)),
+        )
         if held is not None and plain_rows is not None and BASELINE in plain_rows.rows:
             usual = len(next(iter(held.rows.values())).seeds) == len(plain_rows.rows[BASELINE].seeds)
             if usual:  # a trial with fewer seeds has no partner
@@ -93,8 +97,9 @@ INTRODUCTION = """Each client has a budget epsilon for all its answers of a run 
 cell has the gain in test accuracy over random selection, mean of the last ten rounds and of the leaderboard's seeds;
 bold if significant (one joint test per table, family-wise error of 5 %). `fed_cbs`, `fl_dp3s`, `fedcor` and `pow_d`
 hide one example of a client, `clustered` and `hics_fl` all of them, unless the heading says otherwise. The settings are
-those of the [leaderboard](../leaderboard/README.md), CIFAR-10 is a lossy copy of the images, and the
-[protocol](../../studies/privacy/protocol.py) was committed before the runs. The model's training has no noise."""
+those of the [leaderboard](../leaderboard/README.md) (color: its first runs), CIFAR-10 is a lossy copy of the images,
+and the [protocol](../../studies/privacy/protocol.py) was committed before the runs. The model's training has no
+noise."""
 
 
 def _sentence(table: Table) -> str:

@@ -35,7 +35,9 @@ CLIENT = "-client"
 LEADERBOARD = Path("results/leaderboard")
 """Folder of the rows without noise, from the repository."""
 RATES = {"gray-2labels": Rates(0.03), "color-2labels": Rates(0.03), "gray-dir0.1": Rates(0.1)}
-"""Learning rate of each setting, tuned on the leaderboard for random selection."""
+"""Learning rate of each setting, tuned on the leaderboard for random selection; on color, by its first tuning."""
+PLAIN = {"color-2labels": "color-2labels-first"}
+"""Parts of the leaderboard with the rows without noise, if they have other names than the setting."""
 
 
 def row(algo: str, epsilon: float) -> str:
@@ -67,4 +69,4 @@ def _grids() -> dict[str, Grid]:
 GRIDS: dict[str, Grid] = _grids()
 """Runs by part; the largest epsilon first."""
 
-__all__ = ["ALGOS", "BASELINE", "CLIENT", "EPSILONS", "GRIDS", "LEADERBOARD", "RATES", "row"]
+__all__ = ["ALGOS", "BASELINE", "CLIENT", "EPSILONS", "GRIDS", "LEADERBOARD", "PLAIN", "RATES", "row"]

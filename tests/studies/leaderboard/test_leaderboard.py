@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel.statistics import BETTER
-from studies.boards import check, series
+from studies.boards import check, measures, series
 from studies.leaderboard import command, page, protocol
 from studies.leaderboard.protocol import SETTINGS
 from tests.studies.papers_setting import made_up
@@ -100,6 +100,16 @@ def test_the_rates_of_objections_are_tuned_ones():
         tuned_in = "gray-dir0.1" if setting == "gray-dir0.3" else setting
         held = series.read(Path("results/leaderboard") / (tuned_in + protocol.TUNING))
         assert protocol.best(SETTINGS[tuned_in], held, optimizer or "fedavg") == rates
+
+
+def test_two_rates_of_color_tie():
+    """The first tuning chose 0.03, the second 0.1; see `protocol.FEATURES`."""
+    held = series.read(Path("results/leaderboard/color-2labels-rates"))
+    low, high = (measures.last_rounds(held.rows[f"random rate={rate}"]).mean() for rate in ("0.03", "0.1"))
+    first = series.read(Path("results/leaderboard/color-2labels-first")).about["rows"]
+    new = series.read(Path("results/leaderboard/color-2labels")).about["rows"]
+    assert 0 < high - low < 0.001 and first["random"]["data"] == new["random"]["data"]
+    assert (first["random"]["learning_rate"], new["random"]["learning_rate"]) == (0.03, 0.1)
 
 
 def test_equal_orders_have_rank_correlation_one_and_reversed_orders_minus_one():

@@ -16,6 +16,7 @@ import pytest
 from nbclient.exceptions import DeadKernelError
 
 import fedjax_sel
+from tests import scripts
 
 REPOSITORY = Path(fedjax_sel.__file__).parents[1]
 NAMES = (
@@ -28,10 +29,7 @@ NUM_CLIENTS, NUM_SELECTED, PROFILE_SIZE = 50, 10, 64
 
 
 def _tool():
-    spec = importlib.util.spec_from_file_location("tools_notebooks", REPOSITORY / "tools" / "notebooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("tools/notebooks.py")
 
 
 tool = _tool()

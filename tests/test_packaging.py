@@ -1,6 +1,5 @@
 """What is built and installed: small, whole, with the commit, and working where there is no checkout."""
 
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +15,7 @@ import pytest
 import fedjax_sel
 from fedjax_sel import version
 from fedjax_sel.runs import folder
+from tests import scripts
 
 REPOSITORY = Path(fedjax_sel.__file__).parents[1]
 ADDRESS = "https://forge.example/somebody/fedjax_sel"
@@ -76,10 +76,7 @@ def test_an_environment_names_the_commit():
 @pytest.fixture(scope="module")
 def hooks():
     pytest.importorskip("hatchling")
-    spec = importlib.util.spec_from_file_location("build_hooks", REPOSITORY / "tools" / "build_hooks.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("tools/build_hooks.py")
 
 
 def test_links_are_made_of_one_address(hooks):

@@ -1,6 +1,5 @@
 """The sets of versions that tools/test_versions.py tests, and the tool."""
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -11,6 +10,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests import scripts
 
 REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -23,12 +24,7 @@ OF_THE_PACKAGE = {canonicalize_name(Requirement(text).name) for text in PROJECT[
 
 @pytest.fixture(scope="module")
 def tool():
-    spec = importlib.util.spec_from_file_location("versions_tool", REPOSITORY / "tools" / "test_versions.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("tools/test_versions.py")
 
 
 def pins(name, python):

@@ -1,15 +1,14 @@
 """Numbers of README, docs and results that name their file are what it holds (tools/tables.py)."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
 
+from tests import scripts
+
 ROOT = Path(__file__).parents[1]
-_SPEC = importlib.util.spec_from_file_location("tables", ROOT / "tools" / "tables.py")
-tables = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(tables)
+tables = scripts.load("tools/tables.py")
 
 CSV = "algo,setting,mean,sd\nrandom,a,0.5,0.01\nfedcor,a,0.6256,0.02\nrandom,b,0.4,\nfedcor,b,N/A,N/A\n"
 

@@ -1,9 +1,7 @@
 """Selectors in CSFL-simulator's signature run as strategies, survive a stop, and pay for what they read."""
 
 # ruff: noqa: N803 (CSFL-simulator's signature has an argument K)
-import importlib.util
 import math
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +15,10 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.strategies.contract import Evaluation, Fact, Information, Now, Outcome, ServerMetrics
 from fedjax_sel.strategies.facts import NEVER
 from fedjax_sel.strategies.from_numpy import own_errors
+from tests import scripts
 from tests.strategies.hooks import env_of
 
-FILE = Path(__file__).parents[2] / "examples" / "csfl.py"
-spec = importlib.util.spec_from_file_location("csfl", FILE)
-assert spec is not None and spec.loader is not None
-csfl = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(csfl)
+csfl = scripts.load("examples/csfl.py")
 
 N, K, T, C = 6, 2, 4, 3
 SMALL = fedjax_sel.Config().replace(

@@ -1,8 +1,6 @@
 """The embedded roles of Shakespeare: their numbers, LEAF's form of them, and runs on them."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from fedjax_sel.data import Dataset, leaf, sources
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import problem
 from fedjax_sel.papers import preset
+from tests import scripts
 
 
 def test_the_roles_and_their_windows():
@@ -65,10 +64,7 @@ def test_leafs_json_gives_the_same_data(tmp_path):
 
 
 def test_the_tool_reads_speeches_by_role(tmp_path):
-    path = Path(__file__).parents[2] / "tools/shakespeare.py"
-    spec = importlib.util.spec_from_file_location("shakespeare_tool", path)
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = scripts.load("tools/shakespeare.py")
     line = "Nay, answer me: stand, and _unfold_ yourself \\ at once.  \n"
     (tmp_path / "tragedies").mkdir()
     (tmp_path / "tragedies/king-lear.md").write_text(

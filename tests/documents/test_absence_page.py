@@ -1,10 +1,11 @@
 """results/absence/README.md says what its CSV files say."""
 
 import csv
-import importlib.util
 from pathlib import Path
 
 import pytest
+
+from tests import scripts
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "absence"
@@ -17,10 +18,7 @@ def rows(name):
 
 
 def benchmark(name):
-    spec = importlib.util.spec_from_file_location(name, ROOT / "benchmarks" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load(f"benchmarks/{name}.py")
 
 
 def test_what_each_strategy_loses_is_what_the_benchmark_prints():

@@ -1,6 +1,5 @@
 """What selection alone costs: the stubbed rounds are those of a run."""
 
-import importlib.util
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from fedjax_sel.strategies.contract import Selection, Strategy
 from fedjax_sel.strategies.facts import ALL, CANDIDATES, NEVER, SELECTED, SERVER, Request, always, at_start, every
 from studies import selection_cost
 from studies.selection_cost import Setting
+from tests import scripts
 
 N, K, T, D = 7, 2, 20, 4
 MODEL = models.make("mlp", (2, 2, 1), 3)
@@ -169,10 +169,7 @@ def test_a_file_of_who_is_there_counts_as_a_run_would_ask_it(tmp_path):
 @pytest.mark.slow
 def test_the_benchmarks_case(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    path = Path(__file__).parents[2] / "benchmarks" / "selection_cost.py"
-    spec = importlib.util.spec_from_file_location("selection_cost_benchmark", path)
-    benchmark = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
+    benchmark = scripts.load("benchmarks/selection_cost.py")
     case = {"algo": "fl_dp3s[profile=gradient]", "num_clients": 12, "num_selected": 3, "rounds": 10, "budget": 0.1}
     measured = benchmark.run_case(**case, memory=100)
     assert measured["milliseconds_per_round"] > 0 and measured["rounds_timed"] == 10

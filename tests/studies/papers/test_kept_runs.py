@@ -1,7 +1,5 @@
 """Runs that are committed: read as the ones that they were copied from, with nothing of the machine in them."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
@@ -9,16 +7,13 @@ import fedjax_sel
 from fedjax_sel.core.files import FolderLock
 from fedjax_sel.runs import run_files
 from studies import grid
-from tests.documents.pages import ROOT
+from tests import scripts
 from tests.studies.papers.small import SMALL
 
 
 @pytest.fixture(scope="module")
 def keep_runs():
-    spec = importlib.util.spec_from_file_location("keep_runs", ROOT / "tools" / "keep_runs.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return scripts.load("tools/keep_runs.py")
 
 
 def _enough(result):

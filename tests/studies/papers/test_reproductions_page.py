@@ -1,6 +1,5 @@
 """docs/reproductions.md and results/papers/README.md say what the entries say."""
 
-import importlib.util
 import json
 import re
 import shlex
@@ -11,15 +10,14 @@ import pytest
 from studies.papers import heading, overview, page, published, verdicts
 from studies.papers.entries import ENTRIES
 from studies.papers.page import Page, Row
+from tests import scripts
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "results" / "papers" / "README.md").read_text(encoding="utf-8")
 
 
 def test_their_generated_parts_are_up_to_date():
-    spec = importlib.util.spec_from_file_location("reproductions_page", ROOT / "tools" / "reproductions_page.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = scripts.load("tools/reproductions_page.py")
     for path, text in tool.updated().items():
         assert path.read_text(encoding="utf-8") == text, "run tools/reproductions_page.py"
 

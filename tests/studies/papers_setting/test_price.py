@@ -1,6 +1,5 @@
 """The price of information: what its sentences say is what its numbers show."""
 
-import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 from studies.boards import measures, series
 from studies.papers_setting import information, pages
 from studies.papers_setting.price import absence, as_many, budgets, profile, wording
+from tests import scripts
 from tests.studies.papers_setting import made_up
 
 ROOT = Path(__file__).parents[3]
@@ -178,8 +178,6 @@ def test_nothing_is_said_where_nothing_was_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_committed_page_is_up_to_date():
-    spec = importlib.util.spec_from_file_location("price_page", ROOT / "tools" / "price_of_information.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
+    tool = scripts.load("tools/price_of_information.py")
     for path, text in zip((tool.PAGE, tool.DETAILS), tool.written()):
         assert path.read_text(encoding="utf-8") == text, "run tools/price_of_information.py"

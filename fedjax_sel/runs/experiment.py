@@ -236,9 +236,7 @@ def _run(problem: Problem, reporter: Reporter, watching: tuple[Any, ...]) -> Res
         for message in (f"devices: {devices.in_words(laid_out.plan.mesh)}", *messages, *start.messages):
             reporter.say(message)
         reporter.resume_after(start.rounds)
-        resumed = None
-        if start.arrays is not None:
-            resumed = State(start.rounds, checkpoint.fill(run.shapes_of_state(problem, laid_out), start.arrays))
+        resumed = None if start.carry is None else State(start.rounds, start.carry)
         process = _Process(problem, writer, reporter, interruption, watching, start.earlier)
         programs = run.prepare_groups(problem, laid_out, resumed)
         process.begin(programs, start.rounds, resumed)

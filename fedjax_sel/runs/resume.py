@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 
 from fedjax_sel import strategies
 from fedjax_sel.config import Config
@@ -39,7 +38,7 @@ class Start(NamedTuple):
 
     messages: list[str]  # for the user
     rounds: int = 0  # completed rounds
-    arrays: dict[str, np.ndarray] | None = None  # arrays of the state after these rounds, for `checkpoint.fill`
+    carry: Any = None  # state after these rounds; None before the first one
     earlier: Result | None = None  # result of these rounds
 
 
@@ -148,7 +147,7 @@ def _start_from(place: Path, out: Path, problem: Problem, ours: Manifest, state:
     if manifest["fingerprint"] != ours["fingerprint"]:
         raise DamagedError("it has a different configuration")
     folder.reject_other_digests(out, manifest["data"], ours["data"])
-    checkpoint.fill(state, arrays)  # rejects another model of the same name, which alone is in the configuration
+    carry = checkpoint.fill(state, arrays)  # rejects another model of the name that the configuration has
     rounds = manifest["rounds"]
     messages = [f"resuming after round {rounds} in {out}"]
     messages += [
@@ -166,4 +165,4 @@ def _start_from(place: Path, out: Path, problem: Problem, ours: Manifest, state:
     except checkpoint.UNREADABLE as error:
         raise DamagedError(f"its {rounds} rounds are incomplete in {out} ({error})") from error
     reading.reject_skipped_updates(earlier, problem.config)
-    return manifest, Start(messages, rounds, arrays, earlier)
+    return manifest, Start(messages, rounds, carry, earlier)

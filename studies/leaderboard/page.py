@@ -479,11 +479,11 @@ bold if significant, and the number of seeds in which the strategy leads. Verdic
 change, because each depends on all rows of its column.
 
 Three changes of the protocol are younger than first results. On text, FedYogi lost to FedAvg, and its best rates were
-the largest of their grid, which was enlarged twice; `greedyfed` was left out for its cost. On color, all
-runs were repeated, because the features seemed lost; they are equal, bit for bit. With other rounding, tuning in
-`color-2labels` then chose the other of two rates that differ by less than 0.001, under which most gains are smaller;
-the first rate is an [objection](#objections). The other settings keep grids whose end is best; their pages say so.
-FedYogi has {_OF_FEDYOGI} candidates, FedAvg {_OF_FEDAVG} (text: {_OF_TEXT})."""
+the largest of their grid, which was enlarged twice; `greedyfed` was left out for its cost. On color, all runs were
+repeated, because the features seemed lost; they are equal, bit for bit. With other rounding, tuning in `color-2labels`
+then chose the other of two rates that differ by less than 0.001, under which most gains are smaller; the first rate is
+an [objection](#objections). The other settings keep grids whose end is best; their pages say so. FedYogi has
+{_OF_FEDYOGI} candidates, FedAvg {_OF_FEDAVG} (text: {_OF_TEXT})."""
 
 
 OWN_NOTE = """Three tuning seeds are few: a strategy's best draw there can be worse than its defaults on the twelve.

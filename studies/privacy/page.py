@@ -63,10 +63,8 @@ def _tables(out: Path) -> dict[str, Table]:
     tables = {}
     for name in GRIDS:
         setting = name.removesuffix(CLIENT)
-        held, plain_rows = (
-            series.read(out / name),
-            series.read(protocol.LEADERBOARD / protocol.PLAIN.get(setting, setting)),
-        )
+        plain_rows = series.read(protocol.LEADERBOARD / protocol.PLAIN.get(setting, setting))
+        held = series.read(out / name)
         if held is not None and plain_rows is not None and BASELINE in plain_rows.rows:
             usual = len(next(iter(held.rows.values())).seeds) == len(plain_rows.rows[BASELINE].seeds)
             if usual:  # a trial with fewer seeds has no partner

@@ -45,6 +45,7 @@ def commanded(trained):
     return place
 
 
+@pytest.mark.slow
 def test_a_run(trained):
     config = fedjax_sel.preset("quickstart").replace(**QUICK, algo="random")
     read = fedjax_sel.run(config, out=str(trained / "run")).to_pandas()

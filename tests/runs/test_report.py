@@ -135,4 +135,4 @@ def test_measures_leave_out_a_run_that_names_code(capsys, monkeypatch):
     monkeypatch.setattr(fedjax_sel, "measures", lambda result: {"macro F1": np.array([0.25])})
     table = report.measures([Run(name, Path(name), found(BASE)) for name in ("mine", "random")])
     assert "| random | 0.2500 |" in table and "| mine |  |" in table
-    assert "mine names code (own.py:mine)" in capsys.readouterr().err
+    assert "mine has code or values of its own (own.py:mine)" in capsys.readouterr().err

@@ -151,8 +151,8 @@ LATE_REPORTS = {"late_reports": "use", "rounds": 12, **DISTURBED, "deadline": "q
 
 
 def test_a_resumed_run_is_equal_to_the_bit(tmp_path):
-    whole = result_of(**ASYNCHRONOUS, algo="divfl")
-    out = {"out": str(tmp_path / "run"), "algo": "divfl"}
+    whole = result_of(**ASYNCHRONOUS, algo="afl")
+    out = {"out": str(tmp_path / "run"), "algo": "afl"}
     result_of(**ASYNCHRONOUS | out | {"rounds": 6})
     assert_equal(whole, result_of(**ASYNCHRONOUS | out))
     assert np.nanmax(whole.measured["staleness"][:, 6:]) > 0

@@ -58,11 +58,12 @@ def test_the_number_of_cohorts_at_once_does_not_matter():
     np.testing.assert_allclose(one[1], other[1], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
         pytest.param({"aggregation": "global-samples", "partition": "dirichlet", "alpha": 0.5}, id="rest_on_old_model"),
-        pytest.param({"seeds": 2, "loss_on": "train"}, marks=pytest.mark.slow),
+        {"seeds": 2, "loss_on": "train"},
     ],
 )
 def test_shared_outputs_of_the_first_layer_give_the_same_losses(changes):

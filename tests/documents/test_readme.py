@@ -189,12 +189,25 @@ def test_what_choosing_says_follows_from_the_results():
     words = f"0.03 and 0.1 tie; with 0.03, `fed_cbs` gains {float(first['fed_cbs']['accuracy_difference']):.3f})"
     assert words in advice
     lost = [-float(settings["gray-1label"][row]["accuracy_difference"]) for row in ("greedyfed", "gpfl", "oort")]
-    assert "With one label, `greedyfed` loses {:.3f}, `gpfl` {:.3f}, `oort` {:.3f}.".format(*lost) in advice
+    of_color = [one["greedyfed"] for name, one in settings.items() if name.startswith("color")]
+    on_color = sorted(-float(one["accuracy_difference"]) for one in of_color)
+    assert {one["accuracy_verdict"] for one in of_color} == {"worse"}
+    lost[1:1] = [on_color[0], on_color[-1]]
+    words = "With one label, `greedyfed` loses {:.3f} (color: {:.3f} to {:.3f}), `gpfl` {:.3f}, `oort` {:.3f}."
+    assert words.format(*lost) in advice
     assert significant("fedcor + fedyogi") == ["gray-1label"]
     lost = settings["gray-2labels"]["fedcor + fedyogi"]
     assert f"loses {-float(lost['accuracy_at_best_round_difference']):.3f} at the best round with two;" in advice
     assert lost["accuracy_at_best_round_verdict"] == "worse"
     assert significant("clustered + fedyogi") == ["gray-1label", *uneven]
+    with_yogi = [leaderboard(f"{name}-md-fedyogi") for name in uneven]
+    gains = [
+        float(one["random"]["accuracy_mean"]) - float(settings[name]["random + fedyogi"]["accuracy_mean"])
+        for name, one in zip(uneven, with_yogi)
+    ]
+    gains += [float(one["clustered"]["accuracy_difference"]) for one in with_yogi]
+    words = "data share gains {:.3f} and {:.3f}, and `clustered` {:.3f} and {:.3f} beyond it."
+    assert words.format(*gains) in advice and {one["clustered"]["accuracy_verdict"] for one in with_yogi} == {"better"}
     assert set(uneven) <= set(significant("oort")) & set(significant("clustered")) & set(significant("fed_cbs"))
     gains = [float(settings[name]["oort"]["accuracy_difference"]) for name in uneven]
     assert "`oort` ({:.3f}, {:.3f})".format(*gains) in advice

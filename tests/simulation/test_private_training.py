@@ -136,7 +136,8 @@ def test_answers_and_trainings_are_composed(kind, when, law):
             accountant.compose(event(plan.noise.multiplier), 1 if law == "laplace" else round + 1)
             if trained[who]:
                 accountant.compose(accounting.GaussianDpEvent(plan.private_training.multiplier), int(trained[who]))
-            assert result.epsilons[0, round, who] == pytest.approx(accountant.get_epsilon(1e-5), rel=2e-3)
+            exact = accountant.get_epsilon(1e-5)
+            assert (1 - 1e-5) * exact < result.epsilons[0, round, who] < 1.004 * exact  # rounded up
 
 
 def test_a_client_trains_in_at_most_r_rounds():

@@ -86,6 +86,8 @@ def test_its_advice_follows_from_the_results():
     every = float(tasks[0]["fed_cbs"]["accuracy_at_best_test_round_difference"])
     words = f"of {usual:.3f} (gray), `fed_cbs` keeps {kept:.3f} at the best validated round, {every:.3f} at the [best"
     assert words in text and f"#at-the-best-round), {left:.3f} with a falling rate ([validated](" in text
+    other = float(leaderboard("color-2labels-first")["fed_cbs"]["accuracy_difference"])
+    assert f"On color, two rates tie; with the other one, `fed_cbs` gains {other:.3f}." in text
     of_text = leaderboard("text-roles")["random + fedyogi"]
     assert of_text["accuracy_verdict"] == "worse"
     assert f"On text, it loses {-float(of_text['accuracy_difference']):.3f}." in text

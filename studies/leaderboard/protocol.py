@@ -65,7 +65,7 @@ ALGOS = (
 )  # fmt: skip
 UNDER_FEDYOGI = (BASELINE, "fed_cbs", "clustered", "fl_dp3s", "fedcor", "pow_d")
 FEATURES = "runs/cifar10_features.npz"
-"""File that `examples/frozen_features.py` writes (PyTorch 2.14.1). All color rows, tuning included, were run anew, as
+"""File that `examples/frozen_features.py` writes (PyTorch 2.14.1). All color rows, tuning included, were repeated, as
 the features of the first ones seemed lost. Both files proved equal, bit for bit. Rounding differs, as the first runs
 used two devices. In `color-2labels`, tuning therefore chose another of two equally good rates; the first runs of the
 advised strategies are the objection `color-2labels-first`."""

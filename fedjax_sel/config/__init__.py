@@ -1,6 +1,7 @@
 """Configurations: fields by concern, conversion of values, files, and rules between fields."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -492,6 +493,7 @@ def only_with(name: str) -> OnlyWith | None:
     return FIELDS[name].metadata["only_with"]
 
 
+@functools.cache
 def flat_types(include_extras: bool = False) -> dict[str, Any]:
     """Return the type of every field by flat name, without or with the ranges in annotations."""
     hints = (typing.get_type_hints(kind, include_extras=include_extras) for kind in CONCERNS.values())

@@ -196,20 +196,14 @@ def _answered(plan: Plan) -> list[str]:
 
 
 def _train(context: RoundContext, cohort: Cohort, reads: OutcomeReads) -> Trained:
-    """Return each client's training result, leaves [S, K, ...], with zeros for values that nobody reads."""
+    """Return each client's training result, leaves [S, K, ...]."""
     plan = context.plan
     train = round.client_training(plan, reads, keep_updates=True, keep_carried=True)
     jobs = round.training_jobs(context, cohort)
     results = devices.spread(
         plan.mesh, lambda shared, job: train(shared, job)[0], state.to_train(context), jobs, plan.clients_at_once
     )
-    trained: Trained = devices.unflatten(results, len(cohort.selection.ids))
-    zeros = jnp.zeros(cohort.selection.ids.shape)
-    return trained._replace(
-        loss_before=trained.loss_before if reads.losses_before else zeros,
-        loss_after=trained.loss_after if reads.losses_after else zeros,
-        path_lengths=zeros if trained.path_lengths is None else trained.path_lengths,
-    )
+    return devices.unflatten(results, len(cohort.selection.ids))
 
 
 def sums(plan: Plan, reports: Any, finite: jax.Array, weights: jax.Array) -> Sums:

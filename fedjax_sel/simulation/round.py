@@ -126,7 +126,7 @@ def select(context: RoundContext) -> tuple[Cohort, SelectionState]:
 
 
 def outcome_reads(context: RoundContext, cohort: Cohort, selection_state: SelectionState) -> OutcomeReads:
-    """Return which parts of the outcome `update` reads, found by tracing it. XLA removes the others."""
+    """Return which parts of the outcome `update` reads, found by tracing it. The others are not computed."""
     held = (context.carry.params.trained, selection_state.state, selection_state.now)
     return protocol.outcome_reads(context.plan.strategy, *held, cohort.selection)
 
@@ -218,14 +218,14 @@ def client_training(
         sums = Sums((report.averaged, result.update.carried), report.contributed)
         part = fed.loss_part(federation, replicate, who, plan.loss_on)
         trained = jax.tree.map(jnp.add, received, result.update)
-        finite = server.is_finite(sums)
+        finite, unread = server.is_finite(sums), jnp.zeros(())
         of_client = Trained(
             result.update.trained if keep_updates else None,
             finite,
-            client.loss(plan.trainer, federation, received, part),
-            client.loss(plan.trainer, federation, trained, part),
+            client.loss(plan.trainer, federation, received, part) if reads.losses_before else unread,
+            client.loss(plan.trainer, federation, trained, part) if reads.losses_after else unread,
             result.training_loss,
-            result.coefficient * result.learning_rate if reads.path_lengths else None,
+            result.coefficient * result.learning_rate if reads.path_lengths else unread,
             Kept(None if kept.optimizer is None else result.optimizer_state, own),
             result.update.carried if keep_carried else None,
         )
@@ -363,6 +363,8 @@ def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]
 
     def missing(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.full(leaf.shape, jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 0, leaf.dtype)
+
+    measure = jax.jit(measure, inline=True)
 
     def skip() -> Any:
         return jax.tree.map(missing, jax.eval_shape(measure))

@@ -179,10 +179,10 @@ class Trained(NamedTuple):
 
     updates: Params  # w_k - w^t; zeros, at no cost, if the strategy does not read them
     finite: jax.Array  # bool
-    loss_before: jax.Array  # nats
+    loss_before: jax.Array  # nats; zero if the strategy does not read it, as the next
     loss_after: jax.Array  # nats
     training_loss: jax.Array  # nats; zero if not requested
-    path_lengths: jax.Array | None  # see `Outcome`; None if the strategy does not read them
+    path_lengths: jax.Array  # see `Outcome`; zero if the strategy does not read them
     kept: Kept  # the client's new row of the client table
     carried: Any  # changes of the non-trained model state; None unless the strategy averages models
 

@@ -272,6 +272,7 @@ def mean_over(
     `function` is (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
     """
     block = trainer.evaluation_block
+    function = jax.jit(function, inline=True)
 
     def body(index, sums):
         positions = index * block + jnp.arange(block)

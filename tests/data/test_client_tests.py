@@ -17,7 +17,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.simulation import evaluation
 
 SMALL = fedjax_sel.preset("quickstart").replace(
-    num_clients=12, num_selected=3, rounds=4, chunk=2, seeds=2, client_test=0.2, unseen_clients=0.25
+    num_clients=12, num_selected=3, rounds=4, chunk=2, seeds=2, client_test=0.2, unseen_clients=0.25, model="logistic"
 )
 
 

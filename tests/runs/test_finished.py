@@ -15,12 +15,12 @@ from fedjax_sel.runs.run_files import Result
 
 SMALL = Config().replace(
     algo="random", num_clients=12, num_selected=3, local_epochs=1, rounds=5, chunk=2, seeds="3 1", checkpoint_every=2,
-    available="who.csv", timing="devices.csv",
+    available="who.csv", timing="devices.csv", model="logistic",
 )  # fmt: skip
 FLAGS = [
     "--dataset", "mnist", "--num-clients", "12", "--num-selected", "3", "--local-epochs", "1", "--rounds", "5",
     "--chunk", "2", "--seeds", "3", "1", "--checkpoint-every", "2", "--available", "who.csv",
-    "--timing", "devices.csv",
+    "--timing", "devices.csv", "--model", "logistic",
 ]  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from tests.killed import run_until_killed
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
-    num_selected=3, local_epochs=1, rounds=7, chunk=2, seeds="3 1", checkpoint_every=2,
+    num_selected=3, local_epochs=1, rounds=7, chunk=2, seeds="3 1", checkpoint_every=2, model="logistic",
 )  # fmt: skip
 
 

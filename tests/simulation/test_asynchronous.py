@@ -21,7 +21,7 @@ from tests.simulation.test_clock import ANSWER, FETCH, FORWARD, MODEL, STATIC, W
 SMALL = {
     "dataset": "synthetic:train_size=200,test_size=20,num_classes=4,image_size=4", "num_clients": 20,
     "num_selected": 4, "rounds": 8, "chunk": 3, "local_epochs": 1, "batch_size": 5, "timing": "tiers",
-    "seeds": 2, "algo": "random",
+    "seeds": 2, "algo": "random", "model": "logistic",
 }  # fmt: skip
 DISTURBED = {"timing_args": {"jitter": 0.3}, "deadline": "q0.8", "report_failure_rate": 0.2, "available": 0.7}
 

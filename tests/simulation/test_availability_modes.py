@@ -22,7 +22,7 @@ ROUNDS = 4000
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
     num_selected=4, local_epochs=1, rounds=6, chunk=3, seeds=2, available="markov",
-    available_args="share=0.5 rounds_off=3",
+    available_args="share=0.5 rounds_off=3", model="logistic",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ accounting = pytest.importorskip("dp_accounting")
 TINY = {
     "dataset": "synthetic:train_size=60,test_size=20,num_classes=4,image_size=6", "num_clients": 10, "algo": "random",
     "num_selected": 3, "rounds": 6, "chunk": 2, "local_epochs": 1, "batch_size": 5, "keep": 0, "partition": "iid",
-    "private_training": "epsilon=8,delta=1e-5",
+    "private_training": "epsilon=8,delta=1e-5", "model": "logistic",
 }  # fmt: skip
 K, CLIP = 3, 0.01  # smaller than any update
 

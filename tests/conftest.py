@@ -34,7 +34,7 @@ os.environ["XLA_FLAGS"] = f"{os.environ[KNOWN_FLAGS]} {os.environ.get('XLA_FLAGS
 _programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else programs_kept.begin()
 if _programs is not None:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = _programs
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "0"
     # Else the name of the session's folder is part of every key, and the next session finds nothing.
     os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"

@@ -36,7 +36,10 @@ def begin() -> str:
     session = tempfile.mkdtemp(prefix="programs-")
     with contextlib.suppress(OSError, RuntimeError):  # no home: then nothing is kept
         for entry in kept().glob(ENTRY):
-            shutil.copy2(entry, session)
+            try:
+                os.link(entry, Path(session) / entry.name)
+            except OSError:  # another file system
+                shutil.copy2(entry, session)
     return session
 
 

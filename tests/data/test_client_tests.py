@@ -118,6 +118,9 @@ def test_columns_equal_a_plain_evaluation_of_each_client(tmp_path):
             worst = result.measured[f"{kind}_test_worst_decile_accuracy"][seed, -1]
             np.testing.assert_allclose(worst, metrics.worst_decile(own), atol=1e-6)
     assert result.client_test_undefined[:, -1].min() > 0
+    without = result.config.replace(client_test=0.0, unseen_clients=0.0)
+    with pytest.raises(UserError, match="the clients have no test data; run with"):
+        fedjax_sel.per_client(dataclasses.replace(result, config=without), on="test")
 
 
 @pytest.mark.fast_cases(2)
@@ -190,6 +193,3 @@ def test_the_data_command_counts_no_example_twice(capsys, tmp_path):
 def test_what_cannot_be():
     with pytest.raises(UserError, match=r"--num-selected: 10 exceeds the 9 clients"):
         pose(SMALL.replace(num_selected=10))
-    result = fedjax_sel.run(SMALL.replace(client_test=0.0, unseen_clients=0.0, rounds=1, seeds=1))
-    with pytest.raises(UserError, match="the clients have no test data; run with"):
-        fedjax_sel.per_client(result, on="test")

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from fedjax_sel import cli
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.config import validate
 from fedjax_sel.errors import UserError
@@ -47,13 +48,19 @@ def _without_comment(line: str) -> str:
 @functools.cache
 def known_flags(*command: str) -> frozenset[str]:
     """The flags that the --help of a command of ours names."""
+    if command[:2] == ("-m", "fedjax_sel") and command[-1] in cli.COMMANDS:
+        return _flags(cli.module_of(command[-1]).make_parser().format_help())
     environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "COLUMNS": "200"}
     assert command[0] == "-m" or (pages.ROOT / command[0]).is_file(), f"{command[0]} is not there"
     done = subprocess.run(
         [sys.executable, *command, "--help"], capture_output=True, text=True, env=environment, cwd=pages.ROOT
     )
     assert done.returncode == 0, f"{shlex.join(command)} --help: {done.stderr}"
-    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", done.stdout))
+    return _flags(done.stdout)
+
+
+def _flags(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
 
 
 def check_train(arguments: list[str]) -> None:

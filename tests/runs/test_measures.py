@@ -77,14 +77,23 @@ def test_regression_and_tokens_and_labels():
 
 def test_of_a_run(capsys, tmp_path):
     config = fedjax_sel.preset("quickstart").replace(
-        algo="random", num_clients=12, num_selected=3, rounds=2, seeds=2, client_test=0.2, unseen_clients=0.25, chunk=2
+        algo="random",
+        num_clients=12,
+        num_selected=3,
+        rounds=2,
+        seeds=2,
+        client_test=0.2,
+        unseen_clients=0.25,
+        chunk=2,
+        model="logistic",
     )
     result = fedjax_sel.run(config, out=str(tmp_path / "run"))
     on_test, on_clients = fedjax_sel.measures(result), fedjax_sel.measures(result, on="clients")
     np.testing.assert_allclose(on_test["accuracy"], result.test_accuracy[:, -1], atol=1e-6)
     np.testing.assert_allclose(on_clients["accuracy"], fedjax_sel.per_client(result, on="test")["accuracy"], atol=1e-6)
-    tests = pose(config).client_tests
-    one_class = [[len({*pose(config).dataset.train_labels[own]}) < 2 for own in one.positions] for one in tests]
+    problem = pose(config)
+    labels = problem.dataset.train_labels
+    one_class = [[len({*labels[own]}) < 2 for own in tests.positions] for tests in problem.client_tests or ()]
     np.testing.assert_array_equal(np.isnan(on_clients["AUC"]), one_class)
     from fedjax_sel.cli import report
 

@@ -165,6 +165,7 @@ def test_errors_name_the_function_and_the_round(where, words, capfd):
             server.update()
 
 
+@pytest.mark.slow
 def test_the_kit_reports_a_failing_function_and_not_what_follows_from_it():
     report = testing.examine(broken("select"), games=16, run=False)
     failed = {name: found.why for name, found in report.findings.items() if found.status == "failed"}

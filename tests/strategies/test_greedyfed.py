@@ -141,13 +141,18 @@ def additive(gains):
 def test_averages_by_hand(memory):
     strategy = greedyfed(memory=memory, evaluations=20, truncation=0.0)
     state = started(strategy, 5, 3)
+
+    @jax.jit
+    def update(state, ids, gains, mask):
+        outcome = outcome_of(mask, subset_loss=additive(gains))
+        return strategy.update(state, at(5, 3), Selection(ids, None, jnp.ones(3, bool)), outcome)
+
     rounds = [([3, 0, 1], [0.4, -0.2, 0.1], [1, 1, 1]), ([0, 2, 3], [0.6, 0.3, 0.2], [1, 1, 0]),
               ([0, 1, 4], [0.1, 0.5, -0.3], [1, 1, 1])]  # fmt: skip
     seen, average = {i: [] for i in range(5)}, {}
-    for round, (ids, gains, mask) in enumerate(rounds):
-        selection = Selection(jnp.int32(ids), None, jnp.ones(3, bool))
+    for ids, gains, mask in rounds:
         gains = np.where(mask, gains, 0.0)
-        state = strategy.update(state, at(5, 3, round), selection, outcome_of(mask, subset_loss=additive(gains)))
+        state = update(state, jnp.int32(ids), jnp.float32(gains), jnp.array(mask, bool))
         for client, gain, heard in zip(ids, gains, mask):
             if heard:
                 seen[client].append(gain)

@@ -16,6 +16,7 @@ N, K, PLACES, T = 12, 2, 8, 12
 SMALL = {
     "dataset": f"synthetic:train_size={20 * N},test_size=20,num_classes=4,image_size=4", "num_clients": N,
     "num_selected": K, "local_steps": 2, "batch_size": 8, "rounds": T, "chunk": 4, "eval_every": T,
+    "model": "logistic",
 }  # fmt: skip
 
 

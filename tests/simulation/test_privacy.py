@@ -23,7 +23,8 @@ from tests.killed import run_until_killed
 pytest.importorskip("dp_accounting")
 TINY = {
     "dataset": "synthetic:train_size=60,test_size=20,num_classes=4,image_size=6", "num_clients": 10,
-    "num_selected": 3, "rounds": 4, "chunk": 2, "local_epochs": 1, "batch_size": 5, "keep": 0, "partition": "iid", "model": "logistic",
+    "num_selected": 3, "rounds": 4, "chunk": 2, "local_epochs": 1, "batch_size": 5, "keep": 0, "partition": "iid",
+    "model": "logistic",
 }  # fmt: skip
 BUDGET = "epsilon=1,delta=1e-5"
 

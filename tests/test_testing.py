@@ -335,7 +335,7 @@ def all_but(*names):
     return [name for name in checks if name not in kept]
 
 
-@pytest.mark.fast_cases(17)
+@pytest.mark.fast_cases(9)
 @pytest.mark.parametrize("name", BROKEN)
 def test_what_is_broken_is_found(name):
     strategy, check, sentence = BROKEN[name]

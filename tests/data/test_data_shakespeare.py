@@ -105,6 +105,7 @@ def test_other_models_and_partitions(few, flags):
     assert posed.model.num_params == (817_872 if "char_lstm" in flags else 63_696)
 
 
+@pytest.mark.fast_cases(3)
 @pytest.mark.parametrize(
     ("flags", "words"),
     [

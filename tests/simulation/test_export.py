@@ -101,7 +101,7 @@ def timing_of(algo):
     return "tiers" if strategies.make(algo).needs_clock else "none"
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "algo,optimizer",
     [

@@ -48,7 +48,7 @@ def candidates_of(key, n, d, available=None):
 @pytest.mark.parametrize("absent", [(), (0, 3, 4, 7)])
 def test_cohorts_equal_the_twins_and_are_largest(absent):
     n, k, fraction, deadline = 9, 3, 0.6, 5.0
-    strategy = fedcs(round_seconds=deadline, fraction=fraction)
+    select = jax.jit(fedcs(round_seconds=deadline, fraction=fraction).select)
     rng, d = np.random.default_rng(len(absent)), math.ceil(n * fraction)
     available = ~np.isin(np.arange(n), absent)
     there = jnp.asarray(available) if absent else None
@@ -58,7 +58,7 @@ def test_cohorts_equal_the_twins_and_are_largest(absent):
         key = jax.random.key(game)
         named = candidates_of(key, n, d, there)
         answered = [int(i) for i in named if available[i]]
-        selection = strategy.select(key, (), known(seconds, np.full(n, game), k, game, there))
+        selection = select(key, (), known(seconds, np.full(n, game), k, game, there))
         chosen = selection.ids[selection.mask].tolist()
         assert len(named) == len(set(named.tolist())) == d
         assert chosen == twin(answered, seconds, k, deadline)
@@ -100,10 +100,11 @@ def test_the_deadline_is_strict_and_may_leave_nobody():
 def test_a_client_silent_at_the_start_is_ranked_at_the_median():
     strategy = fedcs(round_seconds=3.0, fraction=1.0)
     now = known([0.0, 4.0, 2.0, 1.0, 2.5], [NEVER, 7, 7, 7, 7], 4, 7)
-    selection = strategy.select(jax.random.key(0), (), now)
+    select = jax.jit(strategy.select)
+    selection = select(jax.random.key(0), (), now)
     assert selection.ids[0] == 3 and set(selection.ids[1:].tolist()) == {2, 0, 4}  # the median is 2.5 s
     assert selection.mask.all()
-    nobody = strategy.select(jax.random.key(0), (), known([0.0] * 5, [NEVER] * 5, 4, 7))
+    nobody = select(jax.random.key(0), (), known([0.0] * 5, [NEVER] * 5, 4, 7))
     assert nobody.mask.all()
 
 
@@ -116,7 +117,8 @@ def test_the_number_of_candidates(n, k, fraction, expected):
     named = candidates_of(key, n, expected)
     seconds = np.ones(n)
     seconds[named] = 2.0 + np.arange(expected)[::-1]
-    selection = fedcs(round_seconds=1e6, fraction=fraction).select(key, (), known(seconds, np.zeros(n), k))
+    select = jax.jit(fedcs(round_seconds=1e6, fraction=fraction).select)
+    selection = select(key, (), known(seconds, np.zeros(n), k))
     assert selection.mask.all() and selection.ids.tolist() == named[::-1][:k].tolist()
 
 

@@ -149,7 +149,8 @@ def test_more_clusters_per_round_than_labels_are_all_clusters():
     for per_round in (CLASSES, 9):
         strategy = fedlecc(clusters_per_round=per_round)
         now = known(histograms, losses, 4)
-        cohorts.append(strategy.select(jax.random.key(1), started(strategy, histograms, 4), now).ids.tolist())
+        state = started(strategy, histograms, 4)
+        cohorts.append(jax.jit(strategy.select)(jax.random.key(1), state, now).ids.tolist())
     assert cohorts[0] == cohorts[1] and len({i % CLASSES for i in cohorts[0]}) == CLASSES
 
 
@@ -157,6 +158,6 @@ def test_negative_noisy_counts_leave_the_clusters():
     histograms = np.tile(100 * np.eye(CLASSES), (3, 1))
     now = known(histograms + np.random.default_rng(0).laplace(0, 2, histograms.shape), np.zeros(12), 4)
     env = dataclasses.replace(now.env, noise={"label_histogram": jnp.ones(12)})
-    clusters = fedlecc().init(jax.random.key(0), now._replace(env=env)).clusters
+    clusters = jax.jit(fedlecc().init)(jax.random.key(0), now._replace(env=env)).clusters
     np.testing.assert_array_equal(clusters[:CLASSES], clusters[CLASSES : 2 * CLASSES])
     assert len(set(clusters.tolist())) == CLASSES

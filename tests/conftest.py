@@ -25,10 +25,10 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHU
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, usual)
 # Most of the tests' time is compilation: the same programs, with less work spent on their machine code.
-QUICK_TO_COMPILE = ("--xla_backend_optimization_level=0", "--xla_cpu_use_fusion_emitters=false")
-KNOWN_FLAGS = "FEDJAX_SEL_KNOWN_FLAGS"  # of QUICK_TO_COMPILE, for the workers and the processes that tests start
+QUICK_TO_COMPILE = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+KNOWN_FLAGS = "FEDJAX_SEL_KNOWN_FLAGS"  # those flags or none, for the workers and the processes that tests start
 if KNOWN_FLAGS not in os.environ:
-    os.environ[KNOWN_FLAGS] = " ".join(filter(knows_flags, QUICK_TO_COMPILE))
+    os.environ[KNOWN_FLAGS] = QUICK_TO_COMPILE if knows_flags(QUICK_TO_COMPILE) else ""
 os.environ["XLA_FLAGS"] = f"{os.environ[KNOWN_FLAGS]} {os.environ.get('XLA_FLAGS', '')}"
 # Many tests compile the same programs: the workers, and the processes that tests start, share them.
 _programs = None if "JAX_COMPILATION_CACHE_DIR" in os.environ else programs_kept.begin()

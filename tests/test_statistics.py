@@ -152,7 +152,7 @@ def twin(rows):
     return p
 
 
-@pytest.mark.parametrize("n", [4, 7, 9])
+@pytest.mark.parametrize("n", [4, 7, pytest.param(9, marks=pytest.mark.slow)])
 def test_joint_p_values_equal_an_enumeration_with_scipys_t(n):
     rng = np.random.default_rng(n)
     for m in (1, 2, 6):

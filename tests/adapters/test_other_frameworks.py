@@ -32,7 +32,7 @@ def test_in_pfl_research(tmp_path):
     assert spent == "Spent(models_down=50, models_up=30, floats_up=50)"
 
 
-@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", "afl"])
+@pytest.mark.parametrize("algo", ["pow_d[num_candidates=5]", pytest.param("afl", marks=pytest.mark.slow)])
 def test_on_a_minimum_of_flare(monkeypatch, algo):
     flare_minimum.put_in_place(monkeypatch)
     in_flare(algo)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedjax_sel
-from fedjax_sel import UserError, metrics
+from fedjax_sel import UserError, metrics, strategies
 from fedjax_sel.cli import command_line
 from fedjax_sel.cli import data as data_command
 from fedjax_sel.data import Dataset, partition
@@ -171,12 +171,12 @@ def test_the_clients_tests_alone_are_evaluated(monkeypatch, feature_skew):
 
 
 def test_strategies_know_the_training_clients_only():
-    def select(rng, state, now):
+    def select(key, state, now):
         assert now.env.num_clients == 9 and len(now.info.label_histogram.value) == 9
-        return [0, 4, 8]
+        return strategies.Selection.of(jnp.array([0, 4, 8]), now.available)
 
-    requests = [fedjax_sel.strategies.Request("label_histogram", "all", fedjax_sel.strategies.at_start())]
-    mine = fedjax_sel.strategies.from_numpy("mine", select, requests=requests)
+    requests = (strategies.Request("label_histogram", strategies.ALL, strategies.at_start()),)
+    mine = strategies.Strategy("mine", select, requests)
     result = fedjax_sel.run(fedjax_sel.Experiment.of(SMALL, algo=mine))
     assert result.ledger.floats_up[0, 0] == 9 * 10 and result.selection_counts.shape == (2, 9)
 

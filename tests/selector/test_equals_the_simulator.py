@@ -45,6 +45,7 @@ def by_duration():
     return Strategy("by_duration", select, (Request("seconds", ALL, every(2)),), init=init, update=update)
 
 
+@pytest.mark.slow
 def test_the_simulators_durations_give_its_cohorts(tmp_path):
     recording = Recording(by_duration(), 6, available="0.7", lost=0.2)
     seconds = [outcome.seconds[mask] for _, mask, outcome in recording.answered["update"].values()]

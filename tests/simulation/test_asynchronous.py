@@ -226,11 +226,16 @@ FIRST, SECOND, THIRD = np.argsort(WHOLE).tolist()
 LATE = ((SECOND,), *[(FIRST,)] * 5)
 
 
-def test_two_clients_at_a_time():
+@pytest.fixture(scope="module")
+def two_at_a_time():
+    return by_hand(in_order(*LATE), concurrency=2, rounds=6)
+
+
+def test_two_clients_at_a_time(two_at_a_time):
     """The fast client reports three times before the slow one, whose report is three server steps late."""
     fast, slow = WHOLE[FIRST], WHOLE[SECOND]
     assert 3 * fast < slow < 4 * fast
-    result = by_hand(in_order(*LATE), concurrency=2, rounds=6)
+    result = two_at_a_time
     np.testing.assert_allclose(np.cumsum(result.seconds[0]), [0, fast, 2 * fast, 3 * fast, slow, 4 * fast], rtol=1e-5)
     # In the last round the fast client still trains, so no client starts.
     assert result.cohorts[0, :, 0].tolist() == [SECOND, FIRST, FIRST, FIRST, FIRST, -1]
@@ -249,7 +254,7 @@ def test_queries_take_time_while_others_train():
     assert result.ledger.models_down[0, :2].tolist() == [3, 2] and result.ledger.floats_up[0, :2].tolist() == [3, 2]
 
 
-def test_lost_and_stale_reports_are_billed():
+def test_lost_and_stale_reports_are_billed(two_at_a_time):
     """With a deadline the slow client is given up; a report that is too old is uploaded, and not aggregated."""
     limit, fast = (WHOLE[SECOND] + WHOLE[THIRD]) / 2, WHOLE[FIRST]
     # In the third round the slow client still trains, so no client starts; in the fourth, two places are empty.
@@ -259,8 +264,7 @@ def test_lost_and_stale_reports_are_billed():
     assert lost.ledger.models_up[0].tolist() == [0, 1, 0, 0, 1]
     assert lost.ledger.reports_lost[0].tolist() == [0, 0, 1, 0, 0]
     assert (lost.ledger.bytes_up == lost.ledger.models_up * MODEL).all()
-    settings = {"concurrency": 2, "rounds": 6, "chunk": 6}
-    stale, kept = by_hand(in_order(*LATE), **settings, max_staleness=0), by_hand(in_order(*LATE), **settings)
+    stale, kept = by_hand(in_order(*LATE), concurrency=2, rounds=6, max_staleness=0), two_at_a_time
     assert np.array_equal(stale.ledger.models_up, kept.ledger.models_up)
     np.testing.assert_array_equal(stale.measured["staleness"][0], [np.nan, 0, 0, 0, 3, 0])  # no step in the fifth round
     assert stale.test_loss[0, 4] == stale.test_loss[0, 3] == kept.test_loss[0, 3] != kept.test_loss[0, 4]
@@ -279,11 +283,9 @@ def test_answers_of_a_cohort_arrive_with_its_report():
     assert arrived == 4 and ages[arrived - 1][1] == 10
 
 
-def test_a_training_loss_is_billed_with_the_training_that_it_comes_from():
-    asked, plain = (
-        by_hand(in_order(*LATE, requests=requests), concurrency=2, rounds=6)
-        for requests in ([Request("training_loss", SELECTED, always())], [])
-    )
+def test_a_training_loss_is_billed_with_the_training_that_it_comes_from(two_at_a_time):
+    plain, requests = two_at_a_time, [Request("training_loss", SELECTED, always())]
+    asked = by_hand(in_order(*LATE, requests=requests), concurrency=2, rounds=6)
     assert asked.ledger.floats_up[0].tolist() == plain.ledger.models_up[0].tolist() == [0, 1, 1, 1, 1, 1]
     for column in ("models_down", "models_up", "examples_trained", "examples_evaluated"):
         assert np.array_equal(getattr(asked.ledger, column), getattr(plain.ledger, column)), column

@@ -62,6 +62,7 @@ OPTIONS = [
 ]  # fmt: skip
 
 
+@pytest.mark.fast_cases(4)
 @pytest.mark.parametrize("kind,options", OPTIONS)
 def test_no_example_changes_an_answer_by_more_than_its_sensitivity(neighbors, kind, options):
     program, others = neighbors

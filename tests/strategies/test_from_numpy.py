@@ -134,7 +134,7 @@ def broken(where):
     return from_numpy("mine", select, init=init, update=update)
 
 
-@pytest.mark.fast_cases(2)
+@pytest.mark.fast_cases(1)
 @pytest.mark.parametrize(
     "where,words",
     [

@@ -65,6 +65,7 @@ def test_the_clock_waits_for_all_selected_clients():
         run(timing="tiers", over_select=1.5)
 
 
+@pytest.mark.slow
 def test_the_outcome_has_places():
     shapes = []
 

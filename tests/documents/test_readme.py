@@ -202,14 +202,16 @@ def test_what_choosing_says_follows_from_the_results():
     assert f"loses {-float(lost['accuracy_at_best_round_difference']):.3f} at the best round with two;" in advice
     assert lost["accuracy_at_best_round_verdict"] == "worse"
     assert significant("clustered + fedyogi") == ["gray-1label", *uneven]
-    with_yogi = [leaderboard(f"{name}-md-fedyogi") for name in uneven]
+    with_yogi = {name: leaderboard(f"{name}-md-fedyogi") for name in (*uneven, "text-roles")}
     gains = [
-        float(one["random"]["accuracy_mean"]) - float(settings[name]["random + fedyogi"]["accuracy_mean"])
-        for name, one in zip(uneven, with_yogi)
+        float(one["random"]["accuracy_mean"]) - float(leaderboard(name)["random + fedyogi"]["accuracy_mean"])
+        for name, one in with_yogi.items()
     ]
-    gains += [float(one["clustered"]["accuracy_difference"]) for one in with_yogi]
-    words = "data share gains {:.3f} and {:.3f}, and `clustered` {:.3f} and {:.3f} beyond it."
-    assert words.format(*gains) in advice and {one["clustered"]["accuracy_verdict"] for one in with_yogi} == {"better"}
+    gains += [float(one["clustered"]["accuracy_difference"]) for one in with_yogi.values()]
+    words = "data share gains {:.3f}, {:.3f} and {:.3f} (text), `clustered` {:.3f}, {:.3f} and {:.3f} beyond it; `fedcor`"
+    assert words.format(*gains) + " loses (500 clients: not significant)." in advice
+    verdicts = {row: [one[row]["accuracy_verdict"] for one in with_yogi.values()] for row in ("clustered", "fedcor")}
+    assert verdicts == {"clustered": ["better"] * 3, "fedcor": ["worse", "not significant", "worse"]}
     assert set(uneven) <= set(significant("oort")) & set(significant("clustered")) & set(significant("fed_cbs"))
     gains = [float(settings[name]["oort"]["accuracy_difference"]) for name in uneven]
     assert "`oort` ({:.3f}, {:.3f})".format(*gains) in advice

@@ -208,8 +208,8 @@ def test_what_choosing_says_follows_from_the_results():
         for name, one in with_yogi.items()
     ]
     gains += [float(one["clustered"]["accuracy_difference"]) for one in with_yogi.values()]
-    words = "data share gains {:.3f}, {:.3f} and {:.3f} (text), `clustered` {:.3f}, {:.3f} and {:.3f} beyond it; `fedcor`"
-    assert words.format(*gains) + " loses (500 clients: not significant)." in advice
+    words = "data share gains {:.3f}, {:.3f} and {:.3f} (text), `clustered` {:.3f}, {:.3f} and {:.3f} beyond it;"
+    assert words.format(*gains) + " `fedcor` loses (500 clients: not significant)." in advice
     verdicts = {row: [one[row]["accuracy_verdict"] for one in with_yogi.values()] for row in ("clustered", "fedcor")}
     assert verdicts == {"clustered": ["better"] * 3, "fedcor": ["worse", "not significant", "worse"]}
     assert set(uneven) <= set(significant("oort")) & set(significant("clustered")) & set(significant("fed_cbs"))

@@ -114,7 +114,7 @@ def spread(mesh: Mesh, function: Callable[[Any, Any], Any], shared: Any, jobs: A
         The results with leading axis [J], on all devices of the group.
     """
     own, places, num_jobs = _own_share(mesh, jobs)
-    one_job = jax.jit(partial(function, shared), inline=True)
+    one_job = jax_settings.traced_once(partial(function, shared))
     if at_once == 1 or len(places) == 1:
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         results = lax.map(lambda one: one_place(*one), (places, own))
@@ -143,7 +143,7 @@ def spread_and_add(
         lambda leaf: jnp.where(places < num_jobs, leaf.reshape(-1)[places % num_jobs], 0.0), weights
     )
 
-    one_job = jax.jit(partial(function, shared), inline=True)
+    one_job = jax_settings.traced_once(partial(function, shared))
     if at_once == 1 or len(places) == 1:
         one_place = _unless_empty(mesh, one_job, own, num_jobs)
         _, addend = _shapes(one_job, own)

@@ -1,6 +1,7 @@
 """JAX's settings: versions, and the values that affect results."""
 
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -20,6 +21,11 @@ def enable_x64(enabled: bool) -> AbstractContextManager[None]:
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(enabled)
     return jax.experimental.enable_x64(enabled)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that JAX traces once for all calls with equal shapes; programs stay as they are."""
+    return jax.jit(function, inline=True)
 
 
 PRNG = "threefry2x32"

@@ -14,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel import devices, metrics, tasks
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.models.core import Weights
@@ -360,11 +361,10 @@ def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]
     """Measure in every period-th round and in each that can be the last; otherwise, and if period is 0, return NaN."""
     if period == 1:
         return measure()
+    measure = jax_settings.traced_once(measure)
 
     def missing(leaf: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.full(leaf.shape, jnp.nan if jnp.issubdtype(leaf.dtype, jnp.floating) else 0, leaf.dtype)
-
-    measure = jax.jit(measure, inline=True)
 
     def skip() -> Any:
         return jax.tree.map(missing, jax.eval_shape(measure))

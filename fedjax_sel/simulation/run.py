@@ -143,7 +143,7 @@ def rounds(plan: Plan, length: int, first: int = 0) -> Callable[..., tuple[Carry
         step = one_round if plan.asynchrony is None else _in_flight(plan).one_step
 
         def body(carry: Carry, round: jax.Array):
-            @partial(jax.jit, inline=True)  # so that JAX traces the round once
+            @jax_settings.traced_once
             def run(carry: Carry) -> tuple[Carry, Records]:
                 return step(plan, carry, round, federation, streams)
 

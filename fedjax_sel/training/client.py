@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation, Segment
 from fedjax_sel.models import Draws, Model, Params
@@ -272,7 +273,7 @@ def mean_over(
     `function` is (inputs [B, ...], targets [B, ...], counts bool [B]) -> a pytree of SUMS over the unmasked examples.
     """
     block = trainer.evaluation_block
-    function = jax.jit(function, inline=True)
+    function = jax_settings.traced_once(function)
 
     def body(index, sums):
         positions = index * block + jnp.arange(block)

@@ -337,8 +337,10 @@ def curves(results: Mapping[str, Result], path: Path, look: Look = SCREEN) -> No
             axis.set_ylim(bottom=max(axis.get_ylim()[0], 0.0))
     for axis in axes.flat[len(panels) :]:
         axis.remove()
-    handles, names = axes.flat[0].get_legend_handles_labels()
-    fitting = int(5.2 * columns / (0.9 + 0.085 * max(map(len, names))))  # inches of the figure, and of a name
+    # A run that ended before its first test has no curve of accuracy.
+    handles, names = max((axis.get_legend_handles_labels() for axis in axes.flat), key=lambda found: len(found[1]))
+    longest = max(map(len, names), default=0)
+    fitting = int(5.2 * columns / (0.9 + 0.085 * longest))  # inches of the figure, and of a name
     ncols = max(1, min(len(names), 3 * columns, fitting))
     picture.legend(handles, names, loc="outside lower center", ncols=ncols, frameon=False, handlelength=3.5)
     if look.titles:

@@ -1,5 +1,7 @@
 """A strategy looks the same in every picture, and every curve that has seeds has a band."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
@@ -59,6 +61,15 @@ def test_a_single_seed_has_no_band(tmp_path, bands):
     plots.draw_comparison([comparison.row("s", "random", result)], [result], tmp_path)
     plots.curves({"random": result}, tmp_path / "curves.png")
     assert not bands
+
+
+@pytest.mark.parametrize("has_gemd", [True, False])
+def test_a_run_that_ended_before_its_first_test_has_a_picture(tmp_path, has_gemd):
+    result = made_up.result(seeds=2)
+    missing = dict.fromkeys(result.measured, np.full((2, result.num_rounds), np.nan))
+    result = dataclasses.replace(result, measured=missing | ({"gemd": result.gemd} if has_gemd else {}))
+    plots.curves({"random": result}, tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").stat().st_size > 10_000
 
 
 @pytest.mark.slow

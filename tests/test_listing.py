@@ -28,7 +28,7 @@ def one_line(text):
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("width", [40, 200])
+@pytest.mark.parametrize("width", [40, 80, 200])
 def test_nothing_is_cut_and_all_is_wrapped(monkeypatch, width):
     text = shown(monkeypatch, width)
     assert "…" not in text

@@ -24,7 +24,7 @@ def enable_x64(enabled: bool) -> AbstractContextManager[None]:
 
 
 def traced_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that JAX traces once for all calls with equal shapes; programs stay as they are."""
+    """Return a function that JAX traces once for all calls with equal shapes; its operations are inlined."""
     return jax.jit(function, inline=True)
 
 

@@ -179,8 +179,8 @@ class Trained(NamedTuple):
 
     updates: Params  # w_k - w^t; zeros, at no cost, if the strategy does not read them
     finite: jax.Array  # bool
-    loss_before: jax.Array  # nats; zero if the strategy does not read it, as the next
-    loss_after: jax.Array  # nats
+    loss_before: jax.Array  # nats; zero if the strategy does not read it
+    loss_after: jax.Array  # nats; zero if the strategy does not read it
     training_loss: jax.Array  # nats; zero if not requested
     path_lengths: jax.Array  # see `Outcome`; zero if the strategy does not read them
     kept: Kept  # the client's new row of the client table

@@ -229,7 +229,7 @@ def test_what_choosing_says_follows_from_the_results():
     differences = {row: [float(one["accuracy_difference"]) for one in found] for row, found in more.items()}
     assert (
         "`clustered` gains {:.3f} and {:.3f} (text: {:.3f}, not significant), `fed_cbs` {:.3f} (500 clients: {:.3f}, "
-        "not significant), `fedcor` loses; at best rounds, none gains significantly."
+        "not significant), `fedcor` loses; at best rounds, none significantly."
     ).format(*differences["clustered"], *differences["fed_cbs"]) in advice
     assert not [one for found in more.values() for one in found if one["accuracy_at_best_round_verdict"] == "better"]
     verdicts = {row: [one["accuracy_verdict"] for one in found] for row, found in more.items()}
@@ -241,8 +241,9 @@ def test_what_choosing_says_follows_from_the_results():
     gains = [float(one["accuracy_at_equal_seconds_difference"]) for one in in_time]
     assert "and `fed_cbs` gains {:.3f} and {:.3f}.".format(*gains) in advice
     assert {one["accuracy_at_equal_seconds_verdict"] for one in in_time} == {"better"}
-    lost = [-gain_at_equal_seconds(name) for name in ("many-dir0.1-md", "text-roles-md")]
-    assert "data share loses {:.3f} (500 clients) and {:.3f} (text),".format(*lost) in advice
+    names = [f"{name}-md{optimizer}" for name in ("many-dir0.1", "text-roles") for optimizer in ("", "-fedyogi")]
+    words = "data share loses {:.3f} (500 clients; FedYogi: {:.3f}) and {:.3f} (text; {:.3f}),"
+    assert words.format(*(-gain_at_equal_seconds(name) for name in names)) in advice
     own = leaderboard("gray-2labels-own")
     tuned = ("oort", "fl_dp3s", "gpfl", "pow_d")
     gains = [round(float(own[row]["accuracy_difference"]), 3) for row in tuned]

@@ -14,9 +14,7 @@ from fedjax_sel.experiment.problem import pose
 from fedjax_sel.runs import experiment, folder, reading
 from fedjax_sel.runs import run_files as rows
 
-SMALL = Config().replace(
-    rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2, model="logistic"
-)
+SMALL = Config().replace(rounds=5, chunk=2, seeds="3 1", num_clients=20, num_selected=4, target_accuracy=0.2)
 
 
 @pytest.fixture(scope="module")

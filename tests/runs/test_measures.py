@@ -77,16 +77,9 @@ def test_regression_and_tokens_and_labels():
 
 def test_of_a_run(capsys, tmp_path):
     config = fedjax_sel.preset("quickstart").replace(
-        algo="random",
-        num_clients=12,
-        num_selected=3,
-        rounds=2,
-        seeds=2,
-        client_test=0.2,
-        unseen_clients=0.25,
-        chunk=2,
+        algo="random", num_clients=12, num_selected=3, rounds=2, seeds=2, client_test=0.2, unseen_clients=0.25, chunk=2,
         model="logistic",
-    )
+    )  # fmt: skip
     result = fedjax_sel.run(config, out=str(tmp_path / "run"))
     on_test, on_clients = fedjax_sel.measures(result), fedjax_sel.measures(result, on="clients")
     np.testing.assert_allclose(on_test["accuracy"], result.test_accuracy[:, -1], atol=1e-6)

@@ -17,7 +17,7 @@ from fedjax_sel.strategies.facts import CANDIDATES, Request, always
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=240,test_size=60,num_classes=4,image_size=4", num_clients=14,
-    num_selected=3, local_epochs=1, rounds=6, chunk=2, seeds="3 1", checkpoint_every=2, model="logistic",
+    num_selected=3, local_epochs=1, rounds=6, chunk=2, seeds="3 1", checkpoint_every=2,
 )  # fmt: skip
 PLUGIN = f"{__name__}:faulty"
 Fault = Literal["none", "far", "masked", "negative", "twice", "far candidates", "candidates twice", "weights"]

@@ -19,7 +19,7 @@ from fedjax_sel.strategies.facts import SELECTED, Request, always, every
 
 SMALL = Config().replace(
     algo="random", dataset="synthetic:train_size=600,test_size=100,num_classes=10,image_size=8", num_clients=12,
-    num_selected=4, local_epochs=1, rounds=6, chunk=3, seeds=2, model="logistic",
+    num_selected=4, local_epochs=1, rounds=6, chunk=3, seeds=2,
 )  # fmt: skip
 
 

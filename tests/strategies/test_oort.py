@@ -166,7 +166,7 @@ def play(strategy, sizes, k, losses, games, seed=0, available=None, durations=No
     ],
 )
 def test_thirty_rounds_follow_the_twin(hyper, twin, share):
-    n, k, rounds, games = 30, 4, 30, 20
+    n, k, rounds, games = 30, 4, 30, 40
     rng = np.random.default_rng(5)
     sizes = rng.permutation(np.arange(10, 10 + n))
     losses = rng.uniform(0.1, 3, (rounds, n)).astype(np.float32)

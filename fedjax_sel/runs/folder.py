@@ -181,7 +181,7 @@ def start_run(path: Path, problem: Problem) -> None:
 
 
 def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem) -> None:
-    """Remove the rows after a checkpoint, whose rounds are run again, and record the resumption.
+    """Remove the rows and cohorts after a checkpoint, whose rounds are run again, and record the resumption.
 
     The problem may have more `rounds` than before. A lost or damaged `environment.json` is written again.
     """
@@ -192,6 +192,7 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
             for outdated in (RESULT, run_files.CURVES, run_files.PARAMS):  # they describe other rounds
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(resumed_from["metrics"]["bytes"])
+        write_array(path / COHORTS, files.read_array(path / COHORTS)[:, : resumed_from["rounds"]])
         run_files.write_json(path / CONFIG, problem.config.to_json())
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
 

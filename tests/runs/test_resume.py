@@ -223,6 +223,19 @@ def test_who_finds_no_round_left_writes_the_last_files(whole, tmp_path, monkeypa
     assert fedjax_sel.run(SMALL.replace(out=str(out))).weights is not None  # by what `result.json` says of them
 
 
+def test_rounds_after_the_last_checkpoint_are_removed(whole, tmp_path):
+    """A process that died before `result.json` left them."""
+    out = shutil.copytree(whole[0], tmp_path / "run")
+    (out / "result.json").unlink()
+    rows = (out / "metrics.csv").read_text().splitlines(keepends=True)
+    (out / "metrics.csv").write_text("".join(rows + rows[1:]))
+    np.save(out / "cohorts.npy", np.tile(whole[1].cohorts, (1, 2, 1)))
+    assert_equal(fedjax_sel.run(SMALL.replace(out=str(out))), whole[1])
+    assert_equal(reading.load(out), whole[1])
+    for name in ("metrics.csv", "cohorts.npy"):
+        assert (out / name).read_bytes() == (whole[0] / name).read_bytes(), name
+
+
 @pytest.mark.slow
 def test_a_strategy_that_plans_for_all_rounds_cannot_be_made_longer(tmp_path):
     config = SMALL.replace(algo="gpfl", server_validation=0.2, rounds=2, out=str(tmp_path / "run"))

@@ -36,8 +36,10 @@ def trace(name: str, hook: Hook) -> Any:
 
 
 def _lower(name: str, hook: Hook) -> None:
-    """Lower a hook: some NumPy calls of an array's method, such as np.argsort, trace and cannot be lowered."""
+    """Lower a plug-in's hook: some NumPy calls of an array's method, such as np.argsort, trace and cannot be lowered."""
     function, arguments = hook
+    if getattr(function, "__module__", "").startswith("fedjax_sel."):
+        return
     try:
         jax.jit(lambda *args: function(*args)).lower(*arguments)
     except TypeError as error:

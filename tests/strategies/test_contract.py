@@ -97,6 +97,10 @@ BROKEN = {
         SOUND._replace(update=lambda state, *rest: state._replace(scores=np.sort(state.scores))),
         "`update` needs the value of a traced array",
     ),
+    "NumPy's argsort": (
+        SOUND._replace(update=lambda state, *rest: state._replace(scores=1.0 * np.argsort(state.scores))),
+        "`update` cannot be compiled",
+    ),
     "init that raises": (
         SOUND._replace(init=lambda key, now: now.env.nothing),
         "`init` cannot be traced: AttributeError",

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -99,16 +100,16 @@ def test_columns_equal_a_plain_evaluation_of_each_client(tmp_path):
     assert len(json.loads((tmp_path / "run" / "result.json").read_text())["data"]["client_tests"]) == 64
     found = fedjax_sel.per_client(result, on="test")
     problem = pose(config)
+    images = problem.dataset.train_images.astype(np.float32) / 255.0
+    inputs = (images - np.float32(problem.dataset.mean)) / np.float32(problem.dataset.std)
+    predict = jax.jit(lambda weights: result.model.apply(weights, inputs, None).prediction.argmax(axis=1))
     for seed in range(2):
-        weights = result.weights_of(seed)
+        correct = np.asarray(predict(result.weights_of(seed))) == problem.dataset.train_labels
         accuracy = np.full(12, np.nan)
         for client, own in enumerate(problem.client_tests[seed].positions):
             assert found["examples"][seed, client] == len(own)
             if len(own):
-                images = problem.dataset.train_images[own].astype(np.float32) / 255.0
-                inputs = (images - np.float32(problem.dataset.mean)) / np.float32(problem.dataset.std)
-                logits = np.asarray(result.model.apply(weights, inputs, None).prediction)
-                accuracy[client] = (logits.argmax(axis=1) == problem.dataset.train_labels[own]).mean()
+                accuracy[client] = correct[own].mean()
         np.testing.assert_allclose(found["accuracy"][seed], accuracy, atol=1e-6)
         for kind, own in (("client", accuracy[:9]), ("unseen", accuracy[9:])):
             column = {name: result.measured[f"{kind}_test_{name}"][seed] for name in ("accuracy", "undefined")}

@@ -433,18 +433,20 @@ def _one_ahead(
     A state is due for saving by rounds or seconds since the last one, whichever comes first.
     A chunk is fetched before the next chunk's state is copied: on a CPU, the copy waits until that chunk is computed.
     """
-    waiting, saved, since, begun = None, None, time.monotonic(), math.inf
+    waiting, saved, since, begun = None, None, time.monotonic(), -math.inf  # the first chunk may be slow
     every = math.inf if config.checkpoint_every is None else config.checkpoint_every
     for chunk in chunks:
         if waiting is not None:
             yield _fetch(*waiting)
         saved = chunk.first if saved is None else saved
         rounds = chunk.first + len(chunk.records.cohort)
+        was_slow, begun = time.monotonic() - begun > SLOW, time.monotonic()
+        if view is not None or was_slow:
+            _wait(chunk)  # copies would block signals, and an interruption wait for the next chunk, too
         due = config.keep > 0 and (rounds - saved >= every or time.monotonic() - since >= config.checkpoint_seconds)
         due = rounds == config.rounds or (config.out is not None and due)
-        was_slow, begun = time.monotonic() - begun > SLOW, time.monotonic()
-        if due or view is not None or was_slow:
-            _wait(chunk)  # copies would block signals, and an interruption wait for the next chunk, too
+        if due:
+            _wait(chunk)
         last = interruption.asked > 0 or interruption.ended or is_last(chunk)
         state = None
         if due or last:

@@ -36,7 +36,7 @@ def trace(name: str, hook: Hook) -> Any:
 
 
 def _lower(name: str, hook: Hook) -> None:
-    """Lower a plug-in's hook: some NumPy calls of an array's method, such as np.argsort, trace and cannot be lowered."""
+    """Lower a plug-in's hook: some NumPy calls of an array's method, e.g. np.argsort, trace and cannot be lowered."""
     function, arguments = hook
     if getattr(function, "__module__", "").startswith("fedjax_sel."):
         return

@@ -39,20 +39,20 @@ def _read(
     asked_after: int | None = None,
     requested_after: int | None = None,
     log: Any = None,
-    rounds: int = ROUNDS,
+    **settings: Any,
 ) -> list[str]:
     """Return what happens, in order, to chunks of two rounds."""
-    log = [] if log is None else log
+    log, config = [] if log is None else log, Config().replace(**{"rounds": ROUNDS, **settings}).run
 
     def begun():
-        for first in range(0, rounds, LENGTH):
+        for first in range(0, config.rounds, LENGTH):
             log.append(f"begin {first + LENGTH}")
             yield _chunk(first, log)
 
     monkeypatch.setattr(experiment.jax, "device_get", lambda tree: tree)
     monkeypatch.setattr(State, "_replace", lambda self, **changes: self)
     interruption: Any = SimpleNamespace(asked=0, ended=False)
-    for done in experiment._one_ahead(begun(), Config().replace(rounds=rounds).run, None, interruption):
+    for done in experiment._one_ahead(begun(), config, None, interruption):
         read = done.first + LENGTH
         log.append(f"read {read}" + (" with its state" if done.state is not None else ""))
         interruption.asked += read == asked_after
@@ -63,6 +63,15 @@ def _read(
 def test_slow_chunks_are_awaited_before_the_next_one_begins(monkeypatch):
     """Else an interruption waits for two chunks: the one that runs, and the next one, which has begun."""
     log: list[str] = []
+    monkeypatch.setattr(experiment, "SLOW", 0.01)
+    monkeypatch.setattr(experiment, "_wait", slowly(log))
+    assert _read(monkeypatch, log=log)[:9] == [
+        "begin 2", "wait 2", "begin 4", "wait 2", "read 2", "wait 4", "begin 6", "wait 4", "read 4",
+    ]  # fmt: skip
+
+
+def slowly(log):
+    """A wait for chunks that take 20 ms each."""
     computed = set()
 
     def wait(chunk):
@@ -71,12 +80,15 @@ def test_slow_chunks_are_awaited_before_the_next_one_begins(monkeypatch):
             computed.add(chunk.first)
         log.append(f"wait {chunk.first + LENGTH}")
 
+    return wait
+
+
+def test_each_chunk_that_takes_longer_than_the_interval_of_checkpoints_is_saved(monkeypatch):
+    log: list[str] = []
     monkeypatch.setattr(experiment, "SLOW", 0.01)
-    monkeypatch.setattr(experiment, "_wait", wait)
-    assert _read(monkeypatch, rounds=8, log=log)[:11] == [
-        "begin 2", "begin 4", "wait 2", "read 2", "wait 4",
-        "begin 6", "wait 4", "read 4", "wait 6", "begin 8", "wait 6",
-    ]  # fmt: skip
+    monkeypatch.setattr(experiment, "_wait", slowly(log))
+    _read(monkeypatch, log=log, checkpoint_seconds=0.01, out="run")
+    assert [line for line in log if "state" in line] == [f"read {done} with its state" for done in (2, 4, 6)]
 
 
 def test_a_chunk_is_awaited_before_its_state_is_copied(monkeypatch):

@@ -16,6 +16,10 @@ from fedjax_sel.strategies.greedyfed import greedyfed, permutations, prefixes, s
 from tests.strategies import hooks
 from tests.strategies.hooks import env_of, now_of, outcome_of
 
+permutations = jax.jit(permutations, static_argnums=(1, 2))
+prefixes = jax.jit(prefixes)
+shapley_values = jax.jit(shapley_values)
+
 
 class Losses:
     """The server's loss of averages of subsets of models in the plane, which is neither additive nor monotone."""
@@ -33,7 +37,7 @@ class Losses:
         return float(np.sin(3 * model[0]) + (model[1] - 0.5) ** 2)
 
     def __call__(self, masks):
-        return jnp.float32([self.of(np.flatnonzero(row).tolist()) for row in np.asarray(masks)])
+        return np.float32([self.of(np.flatnonzero(row).tolist()) for row in np.asarray(masks)])
 
 
 def exact(losses, k):
@@ -83,7 +87,7 @@ def test_values_equal_the_twins(k, truncation):
 
 def test_all_orders_give_the_exact_values():
     losses, k = Losses(4, 3), 4
-    places = jnp.argsort(jnp.array(list(itertools.permutations(range(k)))), axis=1)
+    places = np.argsort(list(itertools.permutations(range(k))), axis=1)
     np.testing.assert_allclose(shapley_values(-losses(prefixes(places)), places, 0.0), exact(losses, k), atol=1e-6)
 
 
@@ -93,10 +97,16 @@ def test_estimates_are_unbiased(num_orders):
     """Also where the clients are not first equally often; the mean of many estimates, and the sum of each."""
     losses, k = Losses(4, 1), 4
     table = {row: losses.of(np.flatnonzero(row).tolist()) for row in itertools.product([False, True], repeat=k)}
-    values = -jnp.array([table[row] for row in itertools.product([False, True], repeat=k)])
-    places = jax.vmap(lambda key: permutations(key, num_orders, k))(jax.random.split(jax.random.key(5), 4000))
-    sets = jax.vmap(prefixes)(places) @ (2 ** jnp.arange(k)[::-1])
-    found = np.asarray(jax.vmap(lambda sets, places: shapley_values(values[sets], places, 0.0))(sets, places))
+    values = -np.float32([table[row] for row in itertools.product([False, True], repeat=k)])
+
+    @jax.jit
+    @jax.vmap
+    def estimate(key):
+        places = permutations(key, num_orders, k)
+        sets = prefixes(places) @ (2 ** jnp.arange(k)[::-1])
+        return shapley_values(jnp.asarray(values)[sets], places, 0.0)
+
+    found = np.asarray(estimate(jax.random.split(jax.random.key(5), 4000)))
     np.testing.assert_allclose(found.sum(axis=1), values[-1] - values[0], atol=1e-5)
     error = found.std(axis=0) / math.sqrt(len(found))
     assert (np.abs(found.mean(axis=0) - exact(losses, k)) < 4.5 * error + 1e-6).all()
@@ -116,7 +126,7 @@ def test_clients_take_turns_at_the_first_place(num_orders, k):
 def test_a_lost_report_contributes_nothing_and_changes_no_other_value():
     losses, fewer = Losses(5, 2, heard=[True, True, False, True, True]), Losses(5, 2)
     fewer.models, fewer.sizes, fewer.heard = fewer.models[losses.heard], fewer.sizes[losses.heard], np.ones(4, bool)
-    places = jnp.argsort(jnp.array(list(itertools.permutations(range(5)))), axis=1)
+    places = np.argsort(list(itertools.permutations(range(5))), axis=1)
     found = shapley_values(-losses(prefixes(places)), places, 0.0)
     assert found[2] == 0
     np.testing.assert_allclose(np.delete(found, 2), exact(fewer, 4), atol=1e-5)
@@ -191,7 +201,8 @@ def test_every_client_comes_first_and_then_the_largest_values():
 def test_first_cohorts_are_random_and_the_orders_of_a_round_are_its_own():
     strategy = greedyfed(evaluations=8)
     state = started(strategy, 6, 3)
-    cohorts = jax.vmap(lambda key: strategy.select(key, state, at(6, 3)).ids)(jax.random.split(jax.random.key(0), 2000))
+    select = jax.jit(jax.vmap(strategy.select, (0, None, None)))
+    cohorts = select(jax.random.split(jax.random.key(0), 2000), state, at(6, 3)).ids
     np.testing.assert_allclose(np.bincount(np.asarray(cohorts).ravel(), minlength=6) / 2000, 0.5, atol=0.05)
     asked = []
 

@@ -98,6 +98,12 @@ def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
     state, m = started(strategy, known(sizes, k, rounds)), num_clusters or k
     twin = Twin(sizes, rounds, temperature, weight, gamma, m, linkage == "square", code)
     select, update = jax.jit(strategy.select), jax.jit(strategy.update)
+
+    @jax.jit
+    def probabilities(key, state, scale):
+        clusters = clusters_of(key, distances_of(state.directions, state.entropies, weight), m, linkage)
+        return jax.nn.softmax(logits_of(clusters, state.entropies, jnp.float32(sizes), scale, jnp.ones(n, bool)))
+
     seen = set()
     for round in range(rounds):
         now = known(sizes, k, rounds, round)
@@ -109,16 +115,8 @@ def test_probabilities_follow_the_twin(num_clusters, linkage, reading):
             seen |= set(ids)
         else:
             expected = twin.probabilities(round + 1)
-            distances = distances_of(state.directions, state.entropies, weight)
-            clusters = clusters_of(jax.random.key(round), distances, m, linkage)
-            logits = logits_of(
-                clusters,
-                state.entropies,
-                jnp.float32(sizes),
-                jnp.float32(gamma * (1 - (round + 1 - code) / rounds)),
-                jnp.ones(n, bool),
-            )
-            np.testing.assert_allclose(jax.nn.softmax(logits), expected, rtol=2e-4)
+            scale = gamma * (1 - (round + 1 - code) / rounds)
+            np.testing.assert_allclose(probabilities(jax.random.key(round), state, scale), expected, rtol=2e-4)
         updates = biases(rng, k)
         fresh = dict(zip(ids, updates.astype(np.float32).astype(float)))
         twin.updates = fresh | twin.updates if code else twin.updates | fresh

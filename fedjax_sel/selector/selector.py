@@ -122,7 +122,7 @@ class Selector:
         silent = np.zeros((num_clients,), bool)
         account = Account((), silent, np.zeros((num_clients,), np.int32))
         now = Standing("start", 0, state, info, account, None, silent)
-        self._now = now if protocol.requests_at_start(self._strategy) else self._started(now)
+        self._now = self._opening = now if protocol.requests_at_start(self._strategy) else self._started(now)
 
     @property
     def round(self) -> int:
@@ -150,10 +150,14 @@ class Selector:
         Before the first round, every client is queried, available or not. In each round, the available clients are
         queried first, then the strategy's candidates among them. After `select`, the cohort is queried about the model
         that it trains from (for `training_loss`: during training). Repeated calls return the same facts until `tell`.
+        Queries for perturbed answers count as sent.
 
         Args:
             available: names of the clients that are available in this round. The set is final after the first `tell` or
                 `select` of the round, or after candidates are drawn. None: the set of an earlier call, or all clients.
+
+        Raises:
+            UserError: a name is unknown, the set differs from the final one, or it has fewer than K clients to query.
         """
         now = self._now
         self._not_over("asks", now)
@@ -166,11 +170,14 @@ class Selector:
                 raise UserError(
                     f"asks: `available` differs from the clients fixed for round {now.round + 1}; leave `available` out"
                 )
+        if now.phase == "all" and not now.answered and (self._due(now) or self._strategy.candidates is not None):
+            self._check_enough("asks", now.available(), "wait for more clients")
         if now.phase == "all" and not self._due(now):
             observed = self._observed(now)
             now = now if observed.candidates is None else observed  # without candidates, `available` stays open
-        self._now = now
-        return self._due(now)
+        asks = self._due(now)
+        self._now = standing.asked(self._terms, now, asks)
+        return asks
 
     def probe_cohorts(self) -> tuple[tuple[Name, ...], ...]:
         """Return the cohort of each probe if a `loss_change` is due, else ().
@@ -206,7 +213,7 @@ class Selector:
         """
         after = standing.record(self._terms, self._now, kind, ids, values)
         if after.phase == "start" and not self._due(after):
-            after = self._started(after)
+            after = self._opening = self._started(after)
         self._now = after
 
     def select(self, available: Iterable[Name] | None = None) -> tuple[tuple[Name, ...], np.ndarray | None]:
@@ -242,14 +249,8 @@ class Selector:
         reachable = now.available()
         if named is not None:
             reachable = named if reachable is None else reachable & named
-        count = self._terms.size.num_clients if reachable is None else int(reachable.sum())
-        if count < self._terms.size.num_selected:
-            final = self._now.phase == "candidates" or self._now.answered
-            advice = "`load` a file saved before this round's first query" if final else "wait for more clients"
-            raise UserError(
-                f"select: {count} of {self._terms.size.num_clients} clients are available, fewer than num_selected="
-                f"{self._terms.size.num_selected}; {advice}, or make a Selector with smaller cohorts"
-            )
+        final = self._now.phase == "candidates" or self._now.answered
+        self._check_enough("select", reachable, f"{'`reopen` the round and ' if final else ''}wait for more clients")
         answer = self._hooks.select(now.state, now.info, now.round, reachable)
         self._check_names("a cohort", np.asarray(answer.ids), np.asarray(answer.mask))
         if answer.weights is not None and not np.isfinite(answer.weights[answer.mask]).all():
@@ -320,7 +321,7 @@ class Selector:
             return float(np.clip(loss, -LARGEST, LARGEST))
 
         state, info = self._hooks.learn(now.state, now.info, now.round, now.available(), selection, fields, loss_of)
-        self._now = Standing(
+        self._now = self._opening = Standing(
             phase="all",
             round=now.round + 1,
             state=state,
@@ -337,7 +338,11 @@ class Selector:
     def epsilons(self) -> dict[Name, float]:
         """Return the epsilon that each client has spent so far, by name; it counts queries, answered or not."""
         spent = epsilons(self._terms.noise, None) or (0.0,)
-        return {name: spent[count] for name, count in zip(self._clients.names, self._now.account.perturbed)}
+        return {name: spent[count] for name, count in zip(self._clients.names, self._now.perturbed())}
+
+    def reopen(self) -> None:
+        """Return to the opening of the round, before its first query. Queries for perturbed answers stay counted."""
+        self._now = self._from(self._opening)
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the state between two rounds to a file, from which `load` resumes exactly."""
@@ -365,9 +370,7 @@ class Selector:
             saved = about["selector"]
             if saved == own:
                 arrays = _filled(self._now.arrays(), list(entries.values()))
-                found, spent = standing.restored(about["standing"], arrays), self._now.account.perturbed
-                spent = np.maximum(found.account.perturbed, spent)  # answers since the save were sent
-                self._now = found._replace(account=found.account._replace(perturbed=spent))
+                self._now = self._opening = self._from(standing.restored(about["standing"], arrays))
                 return
         except OSError as error:
             raise UserError(
@@ -382,6 +385,11 @@ class Selector:
 
     def _due(self, now: Standing) -> tuple[Ask, ...]:
         return standing.due(self._terms, now)
+
+    def _from(self, earlier: Standing) -> Standing:
+        """Return an earlier state, with the queries for perturbed answers since then, which were sent."""
+        perturbed = np.maximum(earlier.account.perturbed, self._now.perturbed())
+        return earlier._replace(account=earlier.account._replace(perturbed=perturbed))
 
     def _started(self, now: Standing) -> Standing:
         return now._replace(phase="all", answered=(), state=self._hooks.initial(now.info))
@@ -403,6 +411,17 @@ class Selector:
                 f"{n - 1}; fix the strategy"
             )
 
+    def _check_enough(self, what: str, reachable: np.ndarray | None, advice: str) -> None:
+        clients, wanted = self._terms.size[:2]
+        count = clients if reachable is None else int(reachable.sum())
+        if count < wanted:
+            raise UserError(
+                f"{what}: {count} of {clients} clients are available, fewer than num_selected={wanted}; {advice}, or "
+                "make a Selector with smaller cohorts"
+            )
+
     def _not_over(self, what: str, now: Standing) -> None:
         if now.round == self._terms.size.num_rounds:
-            raise UserError(f"{what}: all {now.round} rounds are over; make a Selector with a larger num_rounds")
+            raise UserError(
+                f"{what}: all {now.round} rounds are over; start again with a Selector of a larger num_rounds"
+            )

@@ -40,7 +40,7 @@ class Account(NamedTuple):
 
     past: tuple[Spent, ...]
     received: np.ndarray  # clients that received the current round's model, bool [N]
-    perturbed: np.ndarray  # queries for perturbed answers that each client has received, int32 [N]
+    perturbed: np.ndarray  # recorded queries for perturbed answers that each client has received, int32 [N]
     beside: Spent = Spent()  # the current round's costs without the models of `received`
 
     def with_answers(
@@ -94,6 +94,7 @@ class Standing(NamedTuple):
     answered: tuple[str, ...] = ()  # kinds recorded in this phase
     candidates: np.ndarray | None = None  # available candidates, int32 [<= d]
     selection: Selection | None = None  # [K]
+    asked: Mapping[str, np.ndarray] = {}  # kind -> clients with unrecorded queries for perturbed answers, bool [N]
 
     def available(self) -> np.ndarray | None:
         """Return the mask of the clients that count as available, bool [N]; None: all."""
@@ -101,9 +102,13 @@ class Standing(NamedTuple):
             return self.reachable
         return ~self.silent if self.reachable is None else self.reachable & ~self.silent
 
+    def perturbed(self) -> np.ndarray:
+        """Return the number of queries for perturbed answers that each client has received, int32 [N]."""
+        return sum(self.asked.values(), self.account.perturbed)
+
     def arrays(self) -> Any:
         """Return the part of the state between two rounds that is saved as arrays."""
-        return self.state, self.info, self.account.received, self.account.perturbed
+        return self.state, self.info, self.account.received, self.perturbed()
 
     def words(self) -> dict[str, Any]:
         """Return the part of the state between two rounds that is saved as JSON."""
@@ -171,6 +176,15 @@ def due(terms: Terms, now: Standing) -> tuple[Ask, ...]:
     return tuple(asks)
 
 
+def asked(terms: Terms, now: Standing, asks: Iterable[Ask]) -> Standing:
+    """Return the state after queries were sent: a perturbed answer that is lost has spent budget, too."""
+    masks = dict(now.asked)
+    for ask in asks:
+        if ask.noise:
+            masks[ask.kind] = terms.clients.mask("asks", ask.clients) | masks.get(ask.kind, False)
+    return now._replace(asked=masks) if masks else now
+
+
 def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: Any) -> Standing:
     """Return the state after the answers of M clients to one query, rows [M, *shape]; reject invalid answers."""
     requested = tuple(dict.fromkeys(request.kind for request in terms.strategy.requests if request.who != SERVER))
@@ -213,13 +227,14 @@ def record(terms: Terms, now: Standing, kind: str, ids: Iterable[Name], values: 
     reachable = terms.size.num_clients if available is None else int(available.sum())
     cohort = min(terms.size.num_selected, reachable)
     account = now.account.with_answers(requests, terms.counts, queried, len(places), cohort)
-    if asks[kind].noise:  # a client may have sent an answer that never arrived
-        account = account._replace(perturbed=account.perturbed + queried)
+    sent = now.asked.get(kind, np.zeros_like(queried)) | (queried & bool(asks[kind].noise))
+    account = account._replace(perturbed=account.perturbed + sent)
     return now._replace(
         info=now.info.replace(kind, Fact(value, age)),  # pyright: ignore[reportArgumentType]
         silent=silent,
         answered=(*now.answered, kind),
         account=account,
+        asked={other: mask for other, mask in now.asked.items() if other != kind},
     )
 
 

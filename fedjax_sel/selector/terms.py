@@ -139,6 +139,8 @@ def make_terms(
     all_clients = Clients(names)
     train_sizes = example_counts("sizes", sizes, all_clients)
     total_sizes = train_sizes if all_sizes is None else example_counts("all_sizes", all_sizes, all_clients)
+    if (total_sizes < train_sizes).any():
+        raise UserError("all_sizes: a client has fewer examples than in `sizes`; count its training examples, too")
     made = _build_strategy(strategy)
     checks.requests(made)
     if not has_clock and made.needs_clock:

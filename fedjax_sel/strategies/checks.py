@@ -209,7 +209,8 @@ def requests(strategy: Strategy, has_holdout: bool = True, server_has_data: bool
             shown = f"Request({request.kind!r}, {request.who!r}, ..)"
             if not isinstance(request.when, Schedule):
                 raise BrokenContractError(f"{shown} has no schedule; add at_start(), always(), every(..) or rounds(..)")
-            if not isinstance(request.options, tuple) or not all(isinstance(pair, tuple) for pair in request.options):
+            pairs = request.options if isinstance(request.options, tuple) else [None]
+            if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
                 raise BrokenContractError(f"{shown} has options that are not pairs; write options=((name, value),)")
     options: dict[str, tuple] = {}
     for request in strategy.requests:
@@ -241,6 +242,8 @@ def _check_request(strategy: str, request: Request) -> None:
         elif value not in allowed:
             raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
     for first, last, period in request.when.rules:
+        if not all(isinstance(bound, int | None) for bound in (first, last, period)):
+            raise UserError(f"{name} in rounds {first!r} to {last!r}, every {period!r}; give whole numbers")
         if first < 0 or period < 1 or (last is not None and last < first):
             raise UserError(f"{name} in rounds {first} to {last}, every {period}, which contains no rounds")
     if request.who != ALL and request.when.before_first_round:

@@ -48,7 +48,7 @@ def from_numpy(
         select: (rng, state, now) -> at most K distinct client IDs. Unavailable clients among them do not train.
         requests: the facts in `now.info`; each is billed.
         init: (rng, now) -> state: a dict, tuple, list or array of numbers whose shapes stay constant. It is called once
-            more before the run, with ones instead of all numbers, to find the shapes. None: no state.
+            more, or a few times, with ones instead of all numbers, to find the shapes. None: no state.
         update: (state, now, selection, outcome) -> state, after each round. None: the state stays as it is.
         reads: fields of `Outcome` that `update` reads beside `reported` and `finite`. Reading `losses_before` or
             `losses_after` costs one number per client.
@@ -56,6 +56,7 @@ def from_numpy(
     Raises:
         UserError: `reads` names no field of `Outcome`, or `update` has no `init`.
     """
+    reads = (reads,) if isinstance(reads, str) else tuple(reads)
     for field in reads:
         one_of(f"reads of {name}", field, _READABLE)
     if update is not None and init is None:
@@ -93,7 +94,8 @@ def from_numpy(
                     "the state has an empty array, and shapes stay constant; keep a bool or number per client"
                 )
         except Exception as error:
-            raise _error(name, "init", 0, error) from error
+            made_up = " with ones instead of all numbers, which find the shapes of the state"
+            raise _error(name, "init", 0, error, made_up) from error
         return called("init", first, shapes, jax.random.key_data(key), now)
 
     def choose(key: jax.Array, state: Any, now: Now) -> Selection:
@@ -192,16 +194,20 @@ class _Unread:
         return self._fail()
 
 
-def _error(name: str, function: str, round: int, error: BaseException) -> UserError:
-    why = str(error) if isinstance(error, UserError) else f"{parsing.reason(error)}{_place(error)}"
+def _error(name: str, function: str, round: int, error: BaseException, given: str = "") -> UserError:
+    why = str(error) if isinstance(error, UserError) else f"{parsing.reason(error)}{_place(error)}{given}"
     return UserError(f"strategy {name!r}: `{function}` failed in round {round + 1}: {why}")
 
 
 def _place(error: BaseException) -> str:
     """Return the file and line of a user's function where an error was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not re.search(r"fedjax_sel|site-packages", frame.filename)]
-    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+    ours = Path(__file__).parents[1]
+    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
+    if not others or re.search(r"(site|dist)-packages", others[0].filename):  # of a library that we called
+        return ""
+    own = [frame for frame in others if frame.filename == others[0].filename]  # without libraries that it called
+    return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})"
 
 
 @contextlib.contextmanager

@@ -372,7 +372,8 @@ def examine(
     Raises:
         ValueError: a size is out of range, or a check name is unknown.
     """
-    if unknown := set(skip) - {check.name for check in CHECKS}:
+    skip = {skip} if isinstance(skip, str) else {*skip}
+    if unknown := skip - {check.name for check in CHECKS}:
         raise ValueError(f"skip: no check is named {sorted(unknown)[0]!r}; choose from {[c.name for c in CHECKS]}")
     for name, value, least in (("num_clients", num_clients, 2), ("rounds", rounds, 1), ("games", games, 3)):
         if value < least:

@@ -16,7 +16,7 @@ from fedjax_sel import UserError
 from fedjax_sel.adapters import rounds
 from fedjax_sel.adapters.flower import SelectorStrategy, messages
 from fedjax_sel.strategies.contract import Selection, Strategy
-from fedjax_sel.strategies.facts import ALL, Request, at_start
+from fedjax_sel.strategies.facts import ALL, Request, always, at_start
 from tests.adapters.made_up import FakeGrid, Line, N
 
 K, T = 3, 6
@@ -392,6 +392,29 @@ def test_probes_go_on_without_answers_that_do_not_fit(caplog):
     assert "loss of client '0' is of shape [2], not of shape []" in caplog.text
 
 
+def test_a_loss_that_diverges_on_a_probe_changes_by_the_largest_known_change(monkeypatch):
+    def select(key, state, now):
+        return Selection.of(jnp.arange(K), now.available)
+
+    strategy = made(Strategy("probing", select, (Request("loss_change", ALL, always()),)))
+    told, tell = [], fedjax_sel.Selector.tell
+    monkeypatch.setattr(
+        fedjax_sel.Selector, "tell", lambda self, *given: told.append(np.asarray(given[2])) or tell(self, *given)
+    )
+    clients = [Line(number) for number in range(N)]
+    for client in clients:
+
+        def answer(question, plain=client.answer):
+            of_probe = (question.weights["line"] != strategy._weights["line"]).any()
+            return np.nan if told and of_probe else plain(question)
+
+        client.answer = answer
+    strategy.start(FakeGrid(clients), first())
+    assert len(told) == T and told[0].max() < 0
+    for changes in told[1:]:
+        np.testing.assert_array_equal(changes, np.full_like(changes, told[0].max()))
+
+
 def test_a_broken_or_foreign_model_is_left_out(caplog):
     clients = [Line(number) for number in range(N)]
     plain = clients[0].train
@@ -429,6 +452,25 @@ def test_a_killed_server_goes_on(tmp_path):
     assert not again.cohorts and not grid.sent
     np.testing.assert_array_equal(result.arrays["line"].numpy(), wanted.arrays["line"].numpy())
     assert sorted(path.name for path in folder.iterdir()) == ["clients.json", "selector.npz", "weights-000006.npz"]
+
+
+@pytest.mark.parametrize("algo", ["gpfl", "pow_d[num_candidates=5]"])
+def test_a_start_that_ended_within_a_round_is_repeated(algo):
+    whole, _, wanted = run(algo)
+    strategy, grid = made(algo), FakeGrid([Line(number) for number in range(N)])
+
+    def hears(node, message):
+        if message.metadata.message_type == "train" and strategy.selector.round == 3:
+            raise RuntimeError
+        return True
+
+    grid.hears = hears
+    with pytest.raises(RuntimeError):
+        strategy.start(grid, first())
+    before, grid.hears = strategy.cohorts[:3], lambda node, message: True
+    result = strategy.start(grid, first())
+    assert before + strategy.cohorts == whole.cohorts and strategy.selector.bill() == whole.selector.bill()
+    np.testing.assert_array_equal(result.arrays["line"].numpy(), wanted.arrays["line"].numpy())
 
 
 def test_a_second_server_does_not_write_into_the_folder(tmp_path):

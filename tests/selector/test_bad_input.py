@@ -85,6 +85,11 @@ def test_before_the_first_round(of_losses, what, words):
     refused(of_losses, what, *words)
 
 
+def test_all_sizes_count_the_training_examples_too():
+    with pytest.raises(UserError, match=r"^all_sizes: a client has fewer examples than in `sizes`; count its"):
+        make("random", all_sizes=[3] * N)
+
+
 def stranger(selector):
     return next(name for name in NAMES if name not in selector.asks()[0].clients)
 

@@ -183,6 +183,32 @@ def test_loading_an_earlier_state_does_not_forget_answers(tmp_path):
     assert not set(selector.asks()[0].clients) & set(due.clients)
 
 
+@pytest.mark.parametrize("how", ["load", "reopen"])
+def test_queries_whose_answers_are_lost_spend_budget(tmp_path, how):
+    selector = make(privacy=BUDGET + ",answers=2")
+    selector.save(tmp_path / "selector.npz")
+    candidates = selector.asks()[0].clients
+    assert selector.asks()[0].clients == candidates  # a repeated call is no other query
+    for spent in (1, 2):
+        expected = {name: spent * (name in candidates) for name in range(N)}
+        assert dict(enumerate(selector._now.perturbed())) == expected and selector.epsilons()[candidates[0]] > 0
+        selector.load(tmp_path / "selector.npz") if how == "load" else selector.reopen()
+        asks = selector.asks()
+        assert asks[0].clients == (candidates if spent < 2 else ())
+    selector.tell("loss", (), [])
+    assert dict(enumerate(selector._now.account.perturbed)) == expected
+
+
+def test_clients_that_were_asked_before_the_others_left_count():
+    selector = make("fedlecc", privacy="epsilon=1,loss=3")
+    (due,) = selector.asks()
+    selector.tell(due.kind, due.clients, [rounds.perturb(due.kind, np.ones(3), due.noise[name]) for name in range(N)])
+    assert selector.asks()[0].clients == tuple(range(N))
+    (due,) = selector.asks(range(K))
+    selector.tell("loss", due.clients, [rounds.perturb("loss", 1.0, due.noise[name]) for name in due.clients])
+    assert selector._now.perturbed().tolist() == [2] * N
+
+
 @pytest.mark.parametrize(
     "strategy,settings,message",
     [

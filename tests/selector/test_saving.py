@@ -108,7 +108,8 @@ def test_other_files_and_other_selectors_are_refused(tmp_path):
     assert selector._now is before
 
 
-def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
+@pytest.mark.parametrize("how", ["load", "reopen"])
+def test_a_round_with_too_few_answers_starts_again(tmp_path, how):
     path, selector = tmp_path / "selector.npz", make()
     selector.save(path)
     few = [("phone", k) for k in range(4)]
@@ -117,10 +118,10 @@ def test_a_round_with_too_few_answers_starts_again_from_a_file(tmp_path):
         selector.select()
     selector.tell("loss", ask.clients, np.ones(len(ask.clients)))
     with pytest.raises(
-        UserError, match=r"1 of 6 clients .* num_selected=2; `load` a file saved before this round's first query, or"
+        UserError, match=r"1 of 6 clients .* num_selected=2; `reopen` the round and wait for more clients, or make"
     ):
         selector.select(few[:1])
-    selector.load(path)
+    selector.load(path) if how == "load" else selector.reopen()
     (ask,) = selector.asks()  # all clients now
     selector.tell("loss", ask.clients, np.ones(4))
     assert len(selector.select()[0]) == K

@@ -66,6 +66,11 @@ BROKEN = {
         SOUND._replace(requests=(Request("loss", SELECTED, Schedule(False, (Rule(5, 2, 1),))),)),
         "which contains no rounds",
     ),
+    "options of three": (
+        SOUND._replace(requests=(Request("loss", SELECTED, always(), (("on", "train", 1),)),)),
+        "not pairs",
+    ),
+    "a period in words": (SOUND._replace(requests=(Request("loss", SELECTED, every("2")),)), "give whole numbers"),  # pyright: ignore
     "options by name": (SOUND._replace(requests=(Request("loss", SELECTED, always(), ("on",)),)), "not pairs"),
     "candidates unasked": (SOUND._replace(candidates=candidates), "no request to CANDIDATES"),
     "float candidates": (

@@ -1,5 +1,6 @@
 """Strategies in NumPy: the same cohorts wherever they run, bills, exact resume, and errors that name the function."""
 
+import random
 import sys
 
 import numpy as np
@@ -106,6 +107,8 @@ def broken(where):
             raise KeyError("last_loss")
         if where == "exit" and now.round == 1:
             sys.exit(3)
+        if where == "library":
+            random.sample([1, 2], K)
         return {
             "ids": [0, 0, 1],
             "outside": [0, 1, N],
@@ -128,6 +131,8 @@ def broken(where):
             "shapes": np.zeros(int(now.env.sizes[0])),
             "large": np.int64(3_000_000_000),
         }
+        if where == "singular":
+            np.linalg.inv(np.outer(now.env.sizes, now.env.sizes))
         return wrong.get(where, begin(rng, now))
 
     return from_numpy("mine", select, init=init, update=update)
@@ -137,7 +142,9 @@ def broken(where):
 @pytest.mark.parametrize(
     "where,words",
     [
-        ("select", r"`select` failed in round 4: KeyError: 'last_loss'"),
+        ("select", r"`select` failed in round 4: KeyError: 'last_loss' \(test_from_numpy.py, line \d+\)"),
+        ("library", r"`select` failed in round 1: ValueError: .* \(test_from_numpy.py, line \d+\)"),
+        ("singular", r"`init` failed in round 1: LinAlgError: .* \(test_from_numpy.py, line \d+\) with ones instead of"),
         ("update", r"`update` failed in round 4: ValueError: no reward"),
         ("ids", r"`select` failed in round 1: .* are not distinct client IDs from 0 to 11; name each client once"),
         ("outside", r"`select` failed in round 1: .* are not distinct client IDs from 0 to 11"),

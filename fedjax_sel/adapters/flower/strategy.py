@@ -432,7 +432,9 @@ class SelectorStrategy(Strategy):
 
     def _restore(self, grid: Grid, arrays: ArrayRecord) -> ArrayRecord:
         """Initialize or restore clients, Selector and model, and return the next round's initial model."""
+        self._evaluation = None
         if self._nodes is not None:
+            self.selector.reopen()  # an earlier start may have ended within a round
             return messages.record(self._load() or self._weights)
         self._weights = messages.arrays(arrays)
         params = {name: self._weights[name] for name in self._trained_names()}
@@ -468,8 +470,7 @@ class SelectorStrategy(Strategy):
     def _load(self) -> Arrays | None:
         """Load Selector and model from the folder, which another server may have advanced since the last start."""
         weights = None if self._folder is None else load(self._folder, self.selector)
-        if weights is not None:
-            self._weights, self._evaluation = weights, None
+        self._weights = weights or self._weights
         return weights
 
     def _loss_changes(
@@ -488,7 +489,9 @@ class SelectorStrategy(Strategy):
 
         def losses(model: ArrayRecord, names: tuple[str, ...]) -> dict[str, float]:
             answers = clients.ask("loss", options, model, names)
-            return dict(zip(*rounds.fitting(due._replace(kind="loss", clients=names, shape=()), answers)))
+            kept = {**options, "nonfinite": "missing"}  # the change that NaN gives is replaced, as in the simulator
+            one = due._replace(kind="loss", clients=names, shape=(), options=kept)
+            return dict(zip(*rounds.fitting(one, answers)))
 
         before = losses(arrays, names)
         changes: dict[str, list[float]] = {name: [] for name in before}

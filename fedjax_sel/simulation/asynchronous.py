@@ -106,6 +106,8 @@ def one_step(
     table = dispatch(table, new, known.bill.time.elapsed)
     more = selection.mask.any(axis=1) & (_idle(table, available, num_clients).sum(axis=1) >= num_places)
     table, ended, wait = wait_for(table, num_places, more, plan.clock.server_seconds)
+    if plan.asynchrony.concurrency != num_places:
+        ended = ended._replace(ids=_without_stale(ended, num_clients))
 
     # Aggregate and learn. A report that is too old is billed, and the strategy sees it.
     staleness = jnp.where(ended.in_flight, version[:, None] - ended.version, 0)
@@ -187,6 +189,16 @@ def _idle(table: Reports, available: jax.Array | None, num_clients: int) -> jax.
     """Return the mask of available clients without a report in flight, bool [S, N]."""
     busy = distinct(table.ids, table.in_flight, num_clients)
     return ~busy if available is None else available & ~busy
+
+
+def _without_stale(ended: Reports, num_clients: int) -> jax.Array:
+    """Return the IDs of reports, [S, K], with those of clients without a report in the empty rows.
+
+    `osmd` counts equal IDs as draws of one client.
+    """
+    others = jnp.argsort(distinct(ended.ids, ended.in_flight, num_clients), axis=1, stable=True)
+    place = jnp.maximum(jnp.cumsum(~ended.in_flight, axis=1) - 1, 0)
+    return jnp.where(ended.in_flight, ended.ids, jnp.take_along_axis(others, place, axis=1)).astype(jnp.int32)
 
 
 def _answered(plan: Plan) -> list[str]:

@@ -22,7 +22,7 @@ Differs from the paper, which cannot be implemented as printed:
   client's local path (scale="gradient"). The global step stands for -g; its norm cancels. scale="update" omits the
   division, so c is smaller, the softmax is nearly uniform, and clients are selected in turns. A Selector without
   `path_lengths`, and the first projections of start="all-clients", always use undivided updates.
-* In the first round g is that round's D. A round without a usable update keeps g.
+* In the first round g is that round's D. A round without a usable update, or without a server step, keeps g.
 * Unseen clients come first, in random order: a sweep of N / K rounds replaces the paper's first round of all clients.
 * The softmax is over the cohort, the only clients with fresh projections. softmax="all-with-stale" adds the last
   projections of the other clients.
@@ -294,12 +294,13 @@ def gpfl(
     def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
         step, unravel = ravel_pytree(outcome.step)
         usable = outcome.reported & outcome.finite
-        moved = usable.any() & jnp.isfinite(step).all()
+        moved = usable.any() & jnp.isfinite(step).all() & step.any()
         step = jnp.where(moved, step, 0.0)
         along = step if own_direction else jnp.where(state.known, state.direction, step)
         fresh = project(outcome.updates, unravel(along), usable, numbers.projection == "per-tensor-mean")
         if numbers.scale == "gradient":
             fresh /= jnp.where(usable, outcome.path_lengths, 1.0)  # without a usable update, c stays -inf
+            fresh = jnp.where(jnp.isfinite(fresh), fresh, -jnp.inf)  # a short path can overflow
         selected, rows = (  # out of range, so that mode="drop" skips it
             jnp.where(mask, selection.ids, state.count.shape[0]) for mask in (selection.mask, outcome.reported)
         )

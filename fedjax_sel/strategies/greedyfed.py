@@ -27,7 +27,7 @@ Differs from the paper:
   largest values; the authors' code fills it at random. Clients that were unavailable are visited later.
 * v averages the members' models, without the server's optimizer.
 * A lost report leaves the average unchanged; a client that was selected and never reported has the mean of the others.
-  An update that is not finite contributes 0. Ties are broken at random.
+  An update that is not finite contributes 0, as does one beyond --max-staleness. Ties are broken at random.
 """
 
 from typing import Annotated, NamedTuple

@@ -49,7 +49,7 @@ from fedjax_sel.errors import UserError
 from fedjax_sel.numerics import clustering, facility_location, sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, check_count
 
-_LARGEST = 1e18  # largest entry of an update; squares of larger ones overflow float32
+_LARGEST = 1e18  # largest entry of an update; larger ones overflow float32 when divided by a low temperature
 
 
 class State(NamedTuple):

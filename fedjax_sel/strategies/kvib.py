@@ -24,9 +24,8 @@ Differs from the paper:
 * law="linear" sets a_i = omega_i + gamma, as the authors' code does; its commands set G^2 = 0.1, that is bound=0.316.
   The solver of that code also gives the smallest capped client a probability above 1; here it is 1.
 * The places of a cohort are limited (`sampling.independent`).
-* A lost or nonfinite report leaves the sum of its client unchanged.
-* With unavailable clients, N counts the available clients in p and p~. In asynchronous rounds, p~ is that of the round
-  in which a report arrives.
+* A lost or nonfinite report leaves the sum of its client unchanged, as does one whose pi^2 exceeds 1e30.
+* With unavailable clients, N counts the available clients in p and p~.
 """
 
 from typing import Literal, NamedTuple
@@ -38,6 +37,8 @@ from fedjax_sel.core.plugins import Positive, PositiveShare
 from fedjax_sel.numerics import sampling
 from fedjax_sel.strategies.contract import Now, Outcome, Selection, Strategy, independent_selection
 from fedjax_sel.strategies.osmd import squared_norms
+
+_LARGEST = 1e30  # of pi^2; larger ones overflow float32 when divided by a probability
 
 
 class State(NamedTuple):
@@ -75,7 +76,7 @@ def kvib(
     def update(state: State, now: Now, selection: Selection, outcome: Outcome) -> State:
         ids = selection.ids
         squares = squared_norms(outcome.updates) * now.env.importance[ids] ** 2  # pi_t(i)^2
-        arrived = outcome.reported & outcome.finite & jnp.isfinite(squares)  # the square of a finite norm can overflow
+        arrived = outcome.reported & outcome.finite & (squares < _LARGEST)
         squares = jnp.where(arrived, squares, 0.0)
         chance = jnp.where(arrived, inclusion(state, now)[ids], 1.0)
         return State(

@@ -25,7 +25,8 @@ Differs from the paper:
 * The catalog of facts has losses but no accuracies, so a tier's loss replaces its accuracy.
 * The paper's static policies, with fixed probabilities, are left out.
 * The paper does not define ChangeProbs. The formula above is that of two public ports, fltk and easyFL, which apply it
-  every I rounds without the test. Two other ports apply the test, but use other formulas.
+  every I rounds without the test. Two other ports apply the test, but use other formulas. Of tiers with equal losses,
+  the faster has the larger P.
 * The paper splits a histogram of the durations. Here tiers have equal sizes, as in three of four ports.
 * Clients are profiled once, without a time limit. Clients that do not answer belong to the slowest tiers; the paper
   excludes them.
@@ -106,7 +107,8 @@ def tifl(*, num_tiers: Count = 5, interval: Count = 10, credits: Count | None = 
 
     def update(state: State, now: Now, selection: Selection, outcome) -> State:
         drawn = selection.mask.any()  # else no client was available, and no tier pays
-        tier = jnp.where(drawn, state.tiers[selection.ids[0]], state.current)  # the drawn tier comes first
+        first = selection.ids[jnp.argmax(selection.mask)]  # the drawn tier comes first
+        tier = jnp.where(drawn, state.tiers[first], state.current)
         left = jnp.maximum(state.credits.at[tier].add(-drawn.astype(jnp.int32)), 0)
         spent = (left == 0).all()
         return state._replace(

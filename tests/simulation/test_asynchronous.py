@@ -1,6 +1,7 @@
 """Asynchronous rounds: order of events, equality with synchronous rounds, bills and seconds by hand, all strategies."""
 
 import heapq
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -120,6 +121,12 @@ def test_the_order_of_events_is_that_of_a_queue():
             waiting += not ids
             ties += len(ids) > 1 and ended.remaining[taken][0] == ended.remaining[taken][1]
     assert min(ties, lost, waiting) > 500
+
+
+def test_empty_rows_have_the_ids_of_clients_without_a_report():
+    in_flight = jnp.array([[False, True, True], [False, False, True], [True, True, True]])
+    rows = SimpleNamespace(ids=jnp.int32([[0, 0, 3], [1, 1, 1], [2, 1, 0]]), in_flight=in_flight)
+    assert asynchronous._without_stale(rows, 4).tolist() == [[1, 0, 3], [0, 2, 1], [2, 1, 0]]  # pyright: ignore
 
 
 # Equality with synchronous rounds.

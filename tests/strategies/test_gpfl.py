@@ -324,6 +324,19 @@ def test_a_round_without_a_finite_update_pays_nobody():
     assert after.direction.tolist() == state.direction.tolist()
 
 
+def test_a_round_without_a_step_keeps_the_direction_and_a_short_path_breaks_no_share():
+    strategy, now = gpfl(), now_of(environment(5, 2))
+    state = started(strategy, now)._replace(direction=jnp.arange(8.0), known=jnp.bool_(True))
+    metrics = ServerMetrics(evaluation(5, 1.0), evaluation(5, 2.0))
+    selection = Selection(jnp.array([3, 1]), None, jnp.ones(2, bool))
+    updates = {name: jnp.ones((2, *shape)).at[0].mul(1e38) for name, shape in TENSORS.items()}
+    step = {name: jnp.zeros(shape) for name, shape in TENSORS.items()}
+    outcome = Outcome(updates, None, None, step, selection.mask, selection.mask, metrics, path_lengths=jnp.full(2, 0.1))
+    after = jax.jit(strategy.update)(state, now, selection, outcome)
+    assert after.direction.tolist() == state.direction.tolist()
+    assert jnp.isfinite(after.reward_sum).all() and after.reward_sum[3] == 0 != after.reward_sum[1]
+
+
 @pytest.mark.fast_cases(1)
 @pytest.mark.parametrize("n,k", [(100, 7), (12, 5), (6, 6)])
 def test_a_sweep_sees_everybody_in_the_fewest_rounds(n, k):

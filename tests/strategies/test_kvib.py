@@ -86,11 +86,12 @@ def test_one_step_by_hand():
     np.testing.assert_allclose(strategy.inclusion(state, now), 0.5 * 2 * a / a.sum() + 0.5 * 0.5, rtol=1e-5)
 
 
-def test_an_update_whose_square_overflows_changes_nothing():
+@pytest.mark.parametrize("norm", [1e17, 1e20])
+def test_an_update_whose_square_overflows_changes_nothing(norm):
     strategy, now = kvib(theta=0.5), now_of(env_of([10] * 4, 2))
     state = hooks.started(strategy, now)
     cohort = Selection(jnp.arange(2), None, jnp.ones(2, bool))
-    outcome = outcome_of([True, True], {"a": jnp.float32([[4.0], [1e20]])}, jnp.ones(2, bool))
+    outcome = outcome_of([True, True], {"a": jnp.float32([[4.0], [norm]])}, jnp.ones(2, bool))
     state = strategy.update(state, now, cohort, outcome)
     np.testing.assert_allclose(state.feedback, [1 / 0.5, 0, 0, 0])
     assert state.bound == 1 and np.isfinite(strategy.inclusion(state, now)).all()

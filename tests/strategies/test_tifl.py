@@ -11,6 +11,7 @@ from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.errors import UserError
+from fedjax_sel.strategies.contract import Selection
 from fedjax_sel.strategies.facts import ALL, NEVER
 from fedjax_sel.strategies.tifl import losses_of_tiers, tiers_of, tifl
 from tests.strategies import hooks
@@ -149,6 +150,15 @@ def test_a_tier_without_clients_costs_the_next_one():
     assert sorted(selection.ids.tolist()) == [0, 1]
     after = strategy.update(state, now, selection, outcome_of(selection.mask))
     assert after.credits.tolist() == [1, 2, 2] and after.current == 0
+
+
+def test_the_tier_of_the_first_report_pays_where_empty_places_come_first():
+    """Asynchronous rounds can have fewer reports than places."""
+    strategy = tifl(num_tiers=3, credits=2)
+    state = started(strategy, np.arange(6.0), np.full(6, 5), 2)
+    selection = Selection(jnp.array([0, 5]), None, jnp.array([False, True]))
+    after = strategy.update(state, known(np.full(6, 5), 2), selection, outcome_of(selection.mask))
+    assert after.credits.tolist() == [2, 2, 1]
 
 
 def test_a_round_without_clients_costs_no_tier():

@@ -1,5 +1,6 @@
 """Metrics of a run: pure functions of its arrays."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -107,6 +108,12 @@ def held(values: np.ndarray) -> np.ndarray:
 
 LAST_ROUNDS = 10
 """Number of last rounds whose mean summarizes the end of a run."""
+
+
+def range_of(numbers: Iterable[int]) -> str:
+    """Return the smallest and the largest number in words, such as "3 to 10", or "10" if they are equal."""
+    ordered = sorted(numbers)
+    return " to ".join(map(str, dict.fromkeys((ordered[0], ordered[-1]))))
 
 
 def mean_of_last_rounds(values: ArrayLike, count: int = LAST_ROUNDS) -> np.ndarray:

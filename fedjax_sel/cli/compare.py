@@ -65,6 +65,10 @@ def main(arguments: Sequence[str]) -> int:
     if twice := {field.replace("-", "_") for point in grid.values() for field in point} & vars(flags).keys():
         flag = "--" + min(twice).replace("_", "-")
         raise UserError(f"{flag} and --sweep {flag[2:]}: give one of them")
+    swept = {field.replace("-", "_") for point in grid.values() for field in point}
+    for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
+        if one in swept and other in vars(flags):
+            raise UserError(f"--{other.replace('_', '-')} and --sweep {one.replace('_', '-')}: give one of them")
     if flags.optimizers is not None and {"optimizer", "optimizer_args"} & vars(flags).keys():
         raise UserError("--optimizer and --optimizers: give one of them")
     for config in settings.values():
@@ -175,11 +179,13 @@ def _print(found: "ComparisonResult") -> None:
         console.print(f"{conditions}: {title}", soft_wrap=False)
         console.print(f"\n{verdict.headline}\n", style="bold")
         console.print(table)
-        last = min(metrics.LAST_ROUNDS, results[0].num_rounds)
+        last = metrics.range_of(min(metrics.LAST_ROUNDS, one.num_rounds) for one in results)
         about = f"{verdict.measure}: mean of the last {last} rounds."
         console.print(f"\n{' '.join([about, *comparison.at_equal_budgets(rows, results)])}\n")
     folder = shlex.quote(str(found.out))
     print(f"Tables and plots: {found.out} (comparison.md, comparison.csv, pictures)")
-    print(f"Report: fedjax-sel report {folder} --html {shlex.quote(str(found.out / 'report.html'))}")
+    target = found.results[0].config.run.target_accuracy
+    own = "" if target is None else f" --target-accuracy {target:g}"  # finished runs keep the target that they had
+    print(f"Report: fedjax-sel report {folder}{own} --html {shlex.quote(str(found.out / 'report.html'))}")
     if more:
         print(f"Next: the same command with --seeds {more} and another --out")

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     if parsed.html is not None:
         html.plotly()  # reports a missing package before any run is read
     runs = dict.fromkeys(run for path in parsed.folders for run in html.runs_in(path))
-    chapters = html.chapters_of(_with_rounds(list(runs), parsed.folders))
+    chapters = html.chapters_of(_with_rounds(list(runs), parsed.folders), parsed.target_accuracy)
     if parsed.html is None or parsed.out is not None:
         _tables_and_pictures(chapters, parsed.out or PICTURE, parsed.style)
     if parsed.measures:
@@ -66,6 +66,8 @@ def make_parser() -> Parser:
     what = parser.add_argument_group("what to show")
     about = "run folders (--out of the train command), or folders of runs (--out of the compare command)"
     what.add_argument("folders", nargs="+", type=command_line.path, metavar="FOLDER", help=about)
+    about = "target of all runs (default: each run's own)"
+    what.add_argument("--target-accuracy", type=float, metavar="X", help=about)
     how = parser.add_argument_group("output")
     about = f"image file of the curves (default: {PICTURE}; none with --html)"
     how.add_argument("--out", type=command_line.picture, metavar="FILE", help=about)
@@ -140,11 +142,14 @@ def measures(runs: "Sequence[Run]") -> str:
             table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))
         own = fedjax_sel.measures(result, on="clients") if result.weights and result.final_client_tests() else {}
         for measure, values in own.items():
-            values = values[:, : result.config.num_training_clients]
-            missing = np.isnan(values).sum(axis=1).mean()
-            pair = command_line.mean_and_deviation(measure, metrics.mean_of_measured(values, axis=1))
-            note = f" ({missing:g} of {values.shape[1]} undefined)" if missing else ""
-            table[f"{measure} (mean over clients)"] = " ± ".join(filter(None, pair)) + note
+            split = np.split(values, [result.config.num_training_clients], axis=1)
+            for whose, values in zip(("clients", "unseen clients"), split):
+                if np.isnan(values).all():  # no such client, or none with test data
+                    continue
+                missing = np.isnan(values).sum(axis=1).mean()
+                pair = command_line.mean_and_deviation(measure, metrics.mean_of_measured(values, axis=1))
+                note = f" ({missing:g} of {values.shape[1]} undefined)" if missing else ""
+                table[f"{measure} (mean over {whose})"] = " ± ".join(filter(None, pair)) + note
         tables[name] = table
     return _table(tables)
 

@@ -129,7 +129,8 @@ def dry_run(config: Config) -> float:
     all_seeds, at_once, rounds = len(config.run.seeds), len(sizes), config.run.rounds
     groups = -(-all_seeds // at_once)
     megabytes = problem.model.size * BYTES_PER_FLOAT / 1e6
-    a_round = plan.cohort_size * megabytes
+    counted = plan.cohort_size if plan.clock is None or plan.asynchrony is not None else plan.clock.num_reports
+    down, up = plan.cohort_size * megabytes, counted * megabytes
     seconds = compile_seconds + groups * rounds * chunk_seconds / program.length
     algo, optimizer = config.selection.algo, plan.trainer.optimizer
     lines = {
@@ -140,8 +141,9 @@ def dry_run(config: Config) -> float:
         f"{sizes.min():,} to {sizes.max():,} (median {np.median(sizes):,.0f})",
         "model": f"{problem.model.name}, {problem.model.num_params:,} parameters, {megabytes:.3f} MB",
         "local work": f"{steps.min()} to {steps.max()} steps of {work.batch_size} examples",
-        "bytes": f"{a_round:.2f} MB each way per round and seed, {rounds * all_seeds * a_round:,.0f} MB each way in "
-        f"total; {algo} adds: {catalogue.costs(problem.strategy)}; {optimizer.name} adds: {catalogue.sends(optimizer)}",
+        "bytes": f"{down:.2f} MB down and {up:.2f} MB up per round and seed, {rounds * all_seeds * down:,.0f} MB down "
+        f"and {rounds * all_seeds * up:,.0f} MB up in total; {algo} adds: {catalogue.costs(problem.strategy)}; "
+        f"{optimizer.name} adds: {catalogue.sends(optimizer)}",
         "mesh": f"{devices.in_words(plan.mesh)}, "
         f"--mesh {','.join(f'{axis}={size}' for axis, size in plan.mesh.shape.items())}",
         "memory": f"about {peak_bytes / 1e6:,.0f} MB per device",

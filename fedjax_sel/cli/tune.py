@@ -93,7 +93,7 @@ def _tune(config: Config, space: "Sequence[Dimension]", flags: argparse.Namespac
             command_line.say(
                 f"trial {trial.number} of {flags.trials}, {_listed(trial)}: {_outcome(trial)}; {best_so_far}"
             )
-            page = f"# Tuning\n\n    {command}\n\n{_results(trials, space, measure.name, flags.setting)}\n"
+            page = f"# Tuning\n\n    {command}\n\n{_results(trials, space, measure.name, flags.preset)}\n"
             with run_files.writing(flags.out):
                 files.write(flags.out / "tuning.md", page.encode())
     except KeyboardInterrupt as error:

@@ -67,7 +67,7 @@ class Row(NamedTuple):
     megabytes_up_to_target: Spread | None
     megabytes_down: Spread
     megabytes_up: Spread
-    gemd: Spread  # mean over the rounds with at least one report
+    gemd: Spread | None  # mean over the rounds with at least one report
     clients_seen: Spread | None  # at the end; None if the last cohorts are not saved yet
     rounds_until_all_seen: Spread | None
     seed_rounds_per_second: float  # wall-clock, all seeds together, without compilation; NaN if unknown
@@ -109,8 +109,12 @@ def pairs(rows: Sequence[Row], results: Sequence[Result]) -> list[Pair]:
 
 def _pairs(runs: list[tuple[Row, Result]]) -> list[Pair]:
     """Return the pairs of runs under the same conditions."""
-    variants = (one for one in runs if one[0].algo.startswith(f"{BASELINE}["))
-    first, result = next((one for one in runs if one[0].algo == BASELINE), next(variants, runs[0]))
+
+    def distance_from_baseline(run: tuple[Row, Result]) -> int:
+        chosen = run[1].config.selection
+        return 2 if chosen.algo != BASELINE else int(bool(chosen.algo_args))
+
+    first, result = min(runs, key=distance_from_baseline)
     others = [row for row, _ in runs if row is not first]
     results = [result, *(one for row, one in runs if row is not first)]
 
@@ -295,7 +299,7 @@ def row(setting: str, algo: str, result: Result, optimizer: str = "") -> Row:
         megabytes_up_to_target=until_target(up),
         megabytes_down=spread(down.sum(axis=1)),
         megabytes_up=spread(up.sum(axis=1)),
-        gemd=spread(metrics.mean_of_measured(result.gemd, axis=1)),
+        gemd=None if np.isnan(result.gemd).all() else spread(metrics.mean_of_measured(result.gemd, axis=1)),
         clients_seen=spread(seen[:, -1]),
         rounds_until_all_seen=spread(metrics.rounds_until_all_seen(seen, num_clients)),
         seed_rounds_per_second=result.seed_rounds_per_second,

@@ -176,7 +176,7 @@ def start_run(path: Path, problem: Problem) -> None:
     with run_files.writing(path):
         for early in (METRICS, COHORTS, run_files.EPSILONS, RESULT, run_files.CURVES, run_files.PARAMS):
             (path / early).unlink(missing_ok=True)
-        run_files.write_json(path / CONFIG, problem.config.to_json())
+        run_files.write_json(path / CONFIG, problem.config.replace(resume="auto").to_json())  # `--config` may repeat it
         run_files.write_json(path / ENVIRONMENT, environment())
 
 
@@ -193,7 +193,7 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(resumed_from["metrics"]["bytes"])
         write_array(path / COHORTS, files.read_array(path / COHORTS)[:, : resumed_from["rounds"]])
-        run_files.write_json(path / CONFIG, problem.config.to_json())
+        run_files.write_json(path / CONFIG, problem.config.replace(resume="auto").to_json())  # `--config` may repeat it
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
 
 

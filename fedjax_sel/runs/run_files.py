@@ -239,7 +239,7 @@ class Result:
             rows.append((f"rounds to {self.target_in_words}", self.rounds_to_target(target)))
             if self.has_clock:
                 rows.append((f"seconds to {self.target_in_words}", self.seconds_to_target(target)))
-        if not np.isnan(self.gemd).all() or self.measure_in_words == "accuracy":
+        if not np.isnan(self.gemd).all():
             rows.append(("mean GEMD of the cohorts", metrics.mean_of_measured(self.gemd, axis=1)))
         rows += self.selection_fairness().items()
         rows.append(("megabytes down", self.ledger.bytes_down.sum(axis=1) / 1e6))
@@ -403,7 +403,8 @@ def _on_schedule(config: Config, name: str, values: np.ndarray) -> np.ndarray:
         every = run.train_metrics_every or config.last_every
     else:
         return values
-    return np.where((rounds % every == 0) | (rounds % config.last_every == 0), values, np.nan)
+    can_be_last = (rounds % config.last_every == 0) | (rounds == run.rounds)
+    return np.where((rounds % every == 0) | can_be_last, values, np.nan)
 
 
 def _names_and_rows(rows_text: str) -> tuple[list[str], list[list[str]]]:

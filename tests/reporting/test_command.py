@@ -8,7 +8,7 @@ import pytest
 
 from fedjax_sel.cli import command_line, report
 from fedjax_sel.experiment import problem
-from fedjax_sel.reporting import html
+from fedjax_sel.reporting import comparison, html
 from fedjax_sel.runs import checkpoint, run_files
 from fedjax_sel.runs.run_files import csv_text
 from tests.reporting import made_up
@@ -80,8 +80,17 @@ def test_runs_of_one_strategy_are_told_apart_by_its_parameters(tmp_path):
     plain, gradient = made_up.result(algo="fl_dp3s"), made_up.result(algo="fl_dp3s", algo_args={"profile": "gradient"})
     found = html.named({tmp_path / "a": plain, tmp_path / "b": gradient})
     assert [run.name for run in found] == ["fl_dp3s", "fl_dp3s[profile=gradient]"]
-    found = html.named({tmp_path / "a": plain, tmp_path / "b": plain})
-    assert [run.name for run in found] == [str(tmp_path / "a"), str(tmp_path / "b")]
+    found = html.named({tmp_path / "a": plain, tmp_path / "b": plain, tmp_path / "c": gradient})
+    assert [run.name for run in found] == [str(tmp_path / "a"), str(tmp_path / "b"), "fl_dp3s[profile=gradient]"]
+
+
+def test_the_baseline_is_random_also_where_it_has_the_name_of_its_folder():
+    of = {"afl": {}, "b/random": {"algo_args": {"variant": "md"}}, "a/random": {}}
+    results = [made_up.result(algo=name.rpartition("/")[2], **changes) for name, changes in of.items()]
+    for first, baseline in ((0, "a/random"), (1, "a/random"), (-1, "b/random")):
+        chosen = list(zip(of, results))[first:] if first >= 0 else list(zip(of, results))[:-1]
+        rows = [comparison.row("", name, result) for name, result in chosen]
+        assert {pair.baseline for pair in comparison.pairs(rows, [result for _, result in chosen])} == {baseline}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 from html import unescape
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,7 +191,7 @@ def test_unfinished_runs_are_not_held_against_others():
 
 
 def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
-    runs = [made_up.run("random", 0.6), made_up.run("fl_dp3s", 0.7)]
+    runs = [made_up.run("random", 0.6, resume="must"), made_up.run("fl_dp3s", 0.7)]
     gradient = made_up.run("fl_dp3s[profile=gradient]", 0.7, algo_args={"profile": "gradient"})
     text = html.render([made_up.chapter([*runs, gradient])])
     command = unescape(re.search(r'<pre class="command">(.*?)</pre>', text)[1])
@@ -201,6 +202,7 @@ def test_how_to_run_it_again_is_a_command_and_a_file(tmp_path):
     parser = command_line.make_parser("compare", "", "", only=set(flat_types()) - compare.NOT_FLAGS)
     again, _ = command_line.parse(parser, ["--config", str(tmp_path / "config.json")])
     assert again.replace(algo="random", algo_args={}).fingerprint() == runs[0].result.config.fingerprint()
+    assert again.run.resume == "auto"
 
 
 def test_equal_runs_are_one_item_of_the_command_and_python_values_have_none():
@@ -208,6 +210,14 @@ def test_equal_runs_are_one_item_of_the_command_and_python_values_have_none():
     assert "--algos random --out" in html.render([made_up.chapter(runs)])
     text = html.render([made_up.chapter([made_up.run("random", 0.6, dataset="value:photos")])])
     assert '<pre class="command">' not in text
+
+
+def test_a_run_that_seconds_ended_has_the_rounds_that_it_ran():
+    found = made_up.result(0.6, rounds=7, seconds=2.5)
+    config = made_up.config(timing="tiers", max_seconds=10.0, rounds=2000)
+    run = html.Run("random", Path("nowhere"), dataclasses.replace(found, config=config))
+    text = " ".join(html.render([made_up.chapter([run])]).split())
+    assert "; 7 rounds. The accuracy is the mean of the last 7 rounds" in text
 
 
 def test_cohorts_survive_packing():

@@ -248,7 +248,7 @@ def test_a_dry_run_shows_sizes_costs_and_times(capsys, tmp_path, monkeypatch):
     for text in (
         "6,420 parameters",
         "steps of 10 examples",
-        "MB each way",
+        "MB up per round",
         "compilation",
         "seed-rounds/s",
     ):
@@ -267,7 +267,8 @@ def test_a_dry_run_begins_with_ten_lines_for_a_person(capsys, tmp_path, monkeypa
     said = dict(zip(names, ten))
     assert "2 for each of 2 seeds, all at once" in said["rounds"] and "20, 3 per round" in said["clients"]
     model = 4 * 6420 / 1e6  # megabytes
-    assert f"{3 * model:.2f} MB each way per round and seed, {2 * 2 * 3 * model:,.0f} MB" in said["bytes"]
+    assert f"{3 * model:.2f} MB down and {3 * model:.2f} MB up per round and seed, " in said["bytes"]
+    assert f" {2 * 2 * 3 * model:,.0f} MB down and {2 * 2 * 3 * model:,.0f} MB up in total; " in said["bytes"]
     assert "random adds: nothing; fedavg adds: nothing" in said["bytes"] and "--mesh seeds=" in said["mesh"]
     assert re.search(
         r"about \d+ seconds: [\d.]+ s of compilation, then ([\d.]+ seed-rounds/s|[\d.]+ s per seed-round)$",

@@ -73,6 +73,10 @@ BAD = [
     (["--algos", "random", "--rounds", "0"], ["--rounds", "must be from 1 to"]),
     (["--algos", "random", "--preset", "fedcor/fmnist-3spc"], ["did you mean 'fedcor/fmnist-2spc'"]),
     (["--algos", "random", "--optimizer", "fedavg", "--optimizers", "fedprox"], ["--optimizer and --optimizers"]),
+    (
+        ["--algos", "random", "--local-epochs", "3", "--sweep", "local-steps", "5", "10"],
+        ["--local-epochs and --sweep local-steps: give one of them"],
+    ),
     (["--algos", "random", "--batch-size", "5000"], ["--batch-size", "largest client"]),
 ]
 
@@ -183,7 +187,7 @@ def test_the_end_is_a_verdict_of_80_columns(compared, capsys, tmp_path):
         f"{moved / base:.3g}x",
     ]  # fmt: skip
     assert rows["random[variant=md]"][1] == "baseline"
-    assert lines[-2] == f"Report: fedjax-sel report {out} --html {out}/report.html"
+    assert lines[-2] == f"Report: fedjax-sel report {out} --target-accuracy 0.05 --html {out}/report.html"
     assert lines[-1] == "Next: the same command with --seeds 10 and another --out"
     assert "too few" not in err  # nothing is left to run
 

@@ -93,5 +93,6 @@ def test_of_a_run(capsys, tmp_path):
     assert report.main([str(tmp_path / "run"), "--measures", "--out", str(tmp_path / "curves.png")]) == 0
     printed = capsys.readouterr().out
     assert "macro F1 (test set)" in printed and "AUC (mean over clients)" in printed and "undefined)" in printed
+    assert "AUC (mean over unseen clients)" in printed
     with pytest.raises(fedjax_sel.UserError, match="on: unknown 'train'"):
         fedjax_sel.measures(result, on="train")

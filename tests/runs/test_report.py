@@ -28,6 +28,7 @@ RUNS = {
     "short": {"algo": "pow_d", "timing": "tiers", "max_seconds": 5.0},
     "long": {"algo": "afl", "timing": "tiers", "max_seconds": 9.0},
     "earlier": {"algo": "afl", "target_accuracy": None},
+    "elsewhere": {"algo": "afl", "target_accuracy": None, "learning_rate": 0.1},
     "gpfl": {"algo": "gpfl"},  # the server keeps a part of the data without being told to
 }
 
@@ -98,6 +99,10 @@ def test_runs_of_one_setting_share_a_table_and_a_picture(reported):
     assert strategies_in(out) == ["random", "fl_dp3s"]
     out, _ = reported("earlier", "random")  # a target that a comparison added later
     assert strategies_in(out) == ["afl", "random"] and "rounds to 50% test accuracy" in out
+    out, _ = reported("random", "elsewhere")  # another setting keeps its own
+    assert out.count("rounds to 50% test accuracy") == 1 and out.count("##") == 2
+    out, _ = reported("random", "earlier", "--target-accuracy", "0.25")
+    assert "rounds to 25% test accuracy" in out and "50%" not in out
 
 
 def test_runs_share_a_table_only_if_they_end_alike_however_they_were_typed(reported):

@@ -58,7 +58,8 @@ def bytes_of(path):
 
 
 def test_a_run_goes_on_to_the_same_bits(whole, unfinished):
-    result = fedjax_sel.run(SMALL.replace(out=str(unfinished)))
+    result = fedjax_sel.run(SMALL.replace(out=str(unfinished), resume="must"))
+    assert json.loads((unfinished / "config.json").read_text())["run"]["resume"] == "auto"  # for --config
     assert_equal(result, whole[1])
     assert (np.diff(result.elapsed_seconds) > 0).all()
     assert_equal(reading.load(unfinished), whole[1])

@@ -1,5 +1,6 @@
 """`fedjax-sel tune`: the space, the trials and their order, going on after a stop, and the final command."""
 
+import json
 import math
 import re
 import shlex
@@ -186,6 +187,15 @@ def test_the_final_command_clears_what_a_preset_has():
     config, flags = command_line.parse(train.make_parser(), words[2:])
     command_line.reject_ineffective(flags, [config])
     assert (config.data.holdout, config.data.loss_on) == (0.0, "train")
+
+
+def test_the_final_command_has_the_values_of_a_configuration_file(capsys, tmp_path, made_up):
+    (tmp_path / "my.json").write_text(json.dumps(BASE.replace(momentum=0.5).to_json()))
+    given = ["--config", tmp_path / "my.json", "--space", RATE, "--trials", "2", "--out", tmp_path / "found"]
+    code, out, err = command(capsys, *given)
+    words = shlex.split(out.split("Written to")[0].strip().splitlines()[-1])
+    config, _ = command_line.parse(train.make_parser(), words[2:])
+    assert code == 0 and config.training.momentum == 0.5, err
 
 
 def test_all_trials_failed(capsys, tmp_path, made_up):

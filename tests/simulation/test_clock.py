@@ -207,13 +207,17 @@ def test_chunks_end_at_multiples_after_an_extension_too(tmp_path):
         np.testing.assert_allclose(last, expected, atol=0.01)
 
 
-def test_a_run_that_seconds_end_is_evaluated_at_its_end():
-    """No round is known to be the last one, so each chunk's last round is evaluated, on the clients' own tests, too."""
-    settings = TIERS | {"chunk": 2, "deadline": None, "eval_every": 5, "client_test": 0.2, "batch_size": 5}
-    result = fedjax_sel.run(fedjax_sel.Config().replace(**settings, max_seconds=1e-3))
-    assert result.num_rounds == 2 and result.finished
-    for measure in ("test_accuracy", "client_test_accuracy"):
-        assert np.isnan(result.measured[measure][:, 0]).all() and np.isfinite(result.measured[measure][:, 1]).all()
+@pytest.mark.parametrize("max_seconds,evaluated", [(1e-3, [2]), (1e6, [2, 3])])
+def test_a_run_that_seconds_end_is_evaluated_at_its_end(tmp_path, max_seconds, evaluated):
+    """Each chunk's last round can be the last one, and is evaluated, on the clients' own tests, too."""
+    settings = TIERS | {"chunk": 2, "deadline": None, "eval_every": 5, "client_test": 0.2, "batch_size": 5, "rounds": 3}
+    config = fedjax_sel.Config().replace(**settings, max_seconds=max_seconds, out=str(tmp_path))
+    result = fedjax_sel.run(config)
+    assert result.finished
+    for found in (result, fedjax_sel.load(tmp_path)):
+        for measure in ("test_accuracy", "client_test_accuracy"):
+            rounds = [1 + np.flatnonzero(np.isfinite(own)) for own in found.measured[measure]]
+            assert all(own.tolist() == evaluated for own in rounds)
 
 
 @pytest.mark.slow

@@ -43,7 +43,7 @@ def _short(value: float) -> float | None:
 
 
 # Fields that runs of one setting may differ in. `eval_every` is not among them: the rounds to a target depend on it.
-NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"max_seconds", "rounds", "target_accuracy"}) | {
+NOT_OF_THE_SETTING = (NOT_OF_THE_TRAJECTORY - {"max_seconds", "rounds"}) | {
     "algo", "algo_args", "chunk", "cohort_batch", "train_metrics_every",
 }  # fmt: skip
 DATA_AND_PARTITION = "data or partition"
@@ -70,8 +70,8 @@ class Chapter(NamedTuple):
         return {run.name: run.result for run in self.runs}
 
 
-def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
-    """Read runs, and group them by setting in the given order.
+def chapters_of(folders: Sequence[Path], target: float | None = None) -> list[Chapter]:
+    """Read runs, and group them by setting in the given order; `target` replaces the targets of the runs.
 
     Raises UserError if a folder has no readable run, or a run has no rounds.
     """
@@ -81,15 +81,13 @@ def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
         if folder.has_no_round(path):
             raise UserError(f"{path}: the run has no complete round yet; wait for one, or leave it out")
         read[path] = reading.load(path)
-    targets = {result.config.run.target_accuracy for result in read.values()} - {None}
+    settings = {path: _setting_of(path, result) for path, result in read.items()}
     for path, result in read.items():
+        own = {read[other].config.run.target_accuracy for other, one in settings.items() if one == settings[path]}
+        targets = {target} if target is not None else own - {None}
         if len(targets) == 1:  # a comparison may have had none at first
             result = dataclasses.replace(result, config=result.config.replace(target_accuracy=min(targets)))
-        # The configuration does not determine the data: the server's share may depend on the strategy, and one data
-        # set name may have several sources.
-        conditions = {name: value for name, value in result.config.meant().items() if name not in NOT_OF_THE_SETTING}
-        digests = json.dumps(folder.made_from(path), sort_keys=True)
-        conditions |= {"pixels": result.data_source, DATA_AND_PARTITION: digests}
+        conditions = settings[path] | {"target_accuracy": result.config.run.target_accuracy}
         same = next((results for earlier, results in found if earlier == conditions), None)
         if same is None:
             found.append((conditions, same := {}))
@@ -102,11 +100,22 @@ def chapters_of(folders: Sequence[Path]) -> list[Chapter]:
     return chapters
 
 
+def _setting_of(path: Path, result: Result) -> dict[str, Any]:
+    """Return what runs of one setting share, without the target."""
+    setting = {name: value for name, value in result.config.meant().items() if name not in NOT_OF_THE_SETTING}
+    # The configuration does not determine the data: the server's share may depend on the strategy, and one data set
+    # name may have several sources.
+    digests = json.dumps(folder.made_from(path), sort_keys=True)
+    return setting | {"pixels": result.data_source, DATA_AND_PARTITION: digests}
+
+
 def named(results: Mapping[Path, Result]) -> list[Run]:
-    """Return runs, given by folder, named by strategy and parameters, or by folder if two of those names are equal."""
+    """Return runs, given by folder, named by strategy and parameters, or by folder where such names are equal."""
     names = [name_of(result) for result in results.values()]
-    unique = len(set(names)) == len(names)
-    return [Run(name if unique else str(path), path, result) for name, (path, result) in zip(names, results.items())]
+    return [
+        Run(name if names.count(name) == 1 else str(path), path, result)
+        for name, (path, result) in zip(names, results.items())
+    ]
 
 
 def name_of(result: Result) -> str:
@@ -235,7 +244,7 @@ def _reproduction(chapter: Chapter) -> dict[str, Any]:
     config = chapter.runs[0].result.config.to_json()
     config["selection"].pop("algo")
     config["selection"].pop("algo_args")
-    for field in ("out", "seeds_at_once", "mesh"):  # of the folder, the number of seeds and the machine
+    for field in ("out", "resume", "seeds_at_once", "mesh"):  # of the folder, the number of seeds and the machine
         config["run"].pop(field)
     text = json.dumps(config, indent=2)
     return {
@@ -363,7 +372,7 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
         for run in chapter.runs
         if not run.result.finished
     }
-    columns = comparison.columns(rows)
+    columns, results = comparison.columns(rows), chapter.results.values()
     if unfinished:
         columns = {"rounds so far": [unfinished.get(row.algo, "all") for row in rows]} | columns
     verdict = comparison.verdict(rows, list(itertools.chain(*pairs)), unfinished)
@@ -371,7 +380,8 @@ def _in_template(chapter: Chapter, pairs: list[list[Pair]]) -> dict[str, Any]:
     finished = [row for row in rows if row.algo not in unfinished]
     return {
         "title": chapter.title,
-        "rounds": chapter.runs[0].result.config.run.rounds,
+        "rounds": metrics.range_of(one.num_rounds if one.finished else one.config.run.rounds for one in results),
+        "last": metrics.range_of(min(metrics.LAST_ROUNDS, one.num_rounds) for one in results),
         "differs": chapter.differs,
         "verdict": verdict,
         "next": again,

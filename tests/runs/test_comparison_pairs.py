@@ -42,7 +42,13 @@ def paired(results, optimizers=None):
     """The rows and pairs of named results."""
     labels = optimizers or [""] * len(results)
     rows = [comparison.row("s", name, result, optimizer=label) for (name, result), label in zip(results, labels)]
-    return rows, comparison.pairs(rows, [result for _, result in results])
+    return rows, comparison.pairs(rows, [of_strategy(name, result) for name, result in results])
+
+
+def of_strategy(name, result):
+    """A result whose configuration has the strategy and the parameters of a row's name."""
+    algo, _, parameters = name.removesuffix("]").partition("[")
+    return dataclasses.replace(result, config=result.config.replace(algo=algo, algo_args=parameters))
 
 
 def test_strategies_are_compared_with_random_in_words():

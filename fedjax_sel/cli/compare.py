@@ -62,10 +62,10 @@ def main(arguments: Sequence[str]) -> int:
         settings[name] = config.replace(**{field.replace("-", "_"): value for field, value in point.items()})
     if grid and flags.optimizers is not None:
         raise UserError("--sweep and --optimizers: give one of them; --sweep optimizer NAME NAME compares optimizers")
-    if twice := {field.replace("-", "_") for point in grid.values() for field in point} & vars(flags).keys():
+    swept = {field.replace("-", "_") for point in grid.values() for field in point}
+    if twice := swept & vars(flags).keys():
         flag = "--" + min(twice).replace("_", "-")
         raise UserError(f"{flag} and --sweep {flag[2:]}: give one of them")
-    swept = {field.replace("-", "_") for point in grid.values() for field in point}
     for one, other in (("local_steps", "local_epochs"), ("local_epochs", "local_steps")):
         if one in swept and other in vars(flags):
             raise UserError(f"--{other.replace('_', '-')} and --sweep {one.replace('_', '-')}: give one of them")

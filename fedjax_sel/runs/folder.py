@@ -171,12 +171,17 @@ def remove_unfinished(path: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def _write_config(path: Path, problem: Problem) -> None:
+    """Write the configuration for `--config`, without `resume="must"`, which another folder cannot obey."""
+    run_files.write_json(path / CONFIG, problem.config.replace(resume="auto").to_json())
+
+
 def start_run(path: Path, problem: Problem) -> None:
     """Write the files of a new run, and remove rows of a process that died before its first save."""
     with run_files.writing(path):
         for early in (METRICS, COHORTS, run_files.EPSILONS, RESULT, run_files.CURVES, run_files.PARAMS):
             (path / early).unlink(missing_ok=True)
-        run_files.write_json(path / CONFIG, problem.config.replace(resume="auto").to_json())  # `--config` may repeat it
+        _write_config(path, problem)
         run_files.write_json(path / ENVIRONMENT, environment())
 
 
@@ -193,7 +198,7 @@ def continue_run(path: Path, resumed_from: run_files.Manifest, problem: Problem)
                 (path / outdated).unlink(missing_ok=True)
             file.truncate(resumed_from["metrics"]["bytes"])
         write_array(path / COHORTS, files.read_array(path / COHORTS)[:, : resumed_from["rounds"]])
-        run_files.write_json(path / CONFIG, problem.config.replace(resume="auto").to_json())  # `--config` may repeat it
+        _write_config(path, problem)
         run_files.write_json(path / ENVIRONMENT, {**about, "resumed": resumed})
 
 

@@ -242,8 +242,6 @@ def _check_request(strategy: str, request: Request) -> None:
         elif value not in allowed:
             raise UserError(f"{name} with {option}={value!r}; give one of {', '.join(map(str, allowed))}")
     for first, last, period in request.when.rules:
-        if not all(isinstance(bound, int | None) for bound in (first, last, period)):
-            raise UserError(f"{name} in rounds {first!r} to {last!r}, every {period!r}; give whole numbers")
         if first < 0 or period < 1 or (last is not None and last < first):
             raise UserError(f"{name} in rounds {first} to {last}, every {period}, which contains no rounds")
     if request.who != ALL and request.when.before_first_round:

@@ -70,7 +70,6 @@ BROKEN = {
         SOUND._replace(requests=(Request("loss", SELECTED, always(), (("on", "train", 1),)),)),
         "not pairs",
     ),
-    "a period in words": (SOUND._replace(requests=(Request("loss", SELECTED, every("2")),)), "give whole numbers"),  # pyright: ignore
     "options by name": (SOUND._replace(requests=(Request("loss", SELECTED, always(), ("on",)),)), "not pairs"),
     "candidates unasked": (SOUND._replace(candidates=candidates), "no request to CANDIDATES"),
     "float candidates": (

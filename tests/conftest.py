@@ -1,5 +1,6 @@
 """Two CPU devices for every test, and caches of decoded data and of compiled programs that belong to the tests."""
 
+import functools
 import gc
 import os
 import signal
@@ -40,8 +41,11 @@ if _programs is not None:
     os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"
 
 import jax  # noqa: E402 (what is above has to be known before)
+from jax._src.interpreters import mlir  # noqa: E402
 
 jax.config.update("jax_num_cpu_devices", 2)
+# JAX makes an MLIR context for each of thousands of small programs, which takes longer than the program's lowering.
+mlir.make_ir_context = functools.cache(mlir.make_ir_context)
 
 
 @pytest.fixture(autouse=True, scope="session")

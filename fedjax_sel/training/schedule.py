@@ -38,16 +38,21 @@ def position(drawn: Order, index: jax.Array, size: jax.Array) -> jax.Array:
     """
     x, n = index.astype(jnp.uint32), size.astype(jnp.uint32)
     for i in range(PASSES):
-        # (word - x) mod n: the unsigned difference wraps below zero, and adding n wraps it back. A comparison and a
-        # selection use x so often that JAX 0.11 and 0.12 compile for about 3^PASSES steps on a CPU: LLVM's
-        # vputils::onlyFirstLaneUsed repeats its search on every path of uses. A minimum ends the search.
-        difference = drawn.offsets[i] - x
-        partner = jnp.minimum(difference, difference + n)
-        mixed = (jnp.maximum(x, partner) ^ drawn.masks[i]) * jnp.uint32(0x9E3779B1)
-        mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
-        mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)
-        x = jnp.where(mixed >> 31 == 1, partner, x)
+        x = _one_pass(x, n, drawn.offsets[i], drawn.masks[i])
     return x.astype(jnp.int32)
+
+
+@jax.jit  # traced once, not in every pass
+def _one_pass(x: jax.Array, n: jax.Array, offset: jax.Array, mask: jax.Array) -> jax.Array:
+    # (word - x) mod n: the unsigned difference wraps below zero, and adding n wraps it back. A comparison and a
+    # selection use x so often that JAX 0.11 and 0.12 compile for about 3^PASSES steps on a CPU: LLVM's
+    # vputils::onlyFirstLaneUsed repeats its search on every path of uses. A minimum ends the search.
+    difference = offset - x
+    partner = jnp.minimum(difference, difference + n)
+    mixed = (jnp.maximum(x, partner) ^ mask) * jnp.uint32(0x9E3779B1)
+    mixed = (mixed ^ (mixed >> 15)) * jnp.uint32(0x85EBCA77)
+    mixed = (mixed ^ (mixed >> 13)) * jnp.uint32(0xC2B2AE3D)
+    return jnp.where(mixed >> 31 == 1, partner, x)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """Every command on every page can be parsed: by bash, and by the parser of the command that it names."""
 
+import contextlib
 import functools
-import os
+import io
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -50,13 +52,20 @@ def known_flags(*command: str) -> frozenset[str]:
     """The flags that the --help of a command of ours names."""
     if command[:2] == ("-m", "fedjax_sel") and command[-1] in cli.COMMANDS:
         return _flags(cli.module_of(command[-1]).make_parser().format_help())
-    environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "COLUMNS": "200"}
-    assert command[0] == "-m" or (pages.ROOT / command[0]).is_file(), f"{command[0]} is not there"
-    done = subprocess.run(
-        [sys.executable, *command, "--help"], capture_output=True, text=True, env=environment, cwd=pages.ROOT
-    )
-    assert done.returncode == 0, f"{shlex.join(command)} --help: {done.stderr}"
-    return _flags(done.stdout)
+    module = command[0] == "-m"
+    program, *words = command[1:] if module else command
+    assert module or (pages.ROOT / program).is_file(), f"{program} is not there"
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
+        patch.setenv("COLUMNS", "200")
+        patch.setattr(sys, "argv", [program, *words, "--help"])
+        patch.syspath_prepend(str((pages.ROOT / program).parent))
+        with pytest.raises(SystemExit) as end:
+            if module:
+                runpy.run_module(program, run_name="__main__")
+            else:
+                runpy.run_path(str(pages.ROOT / program), run_name="__main__")
+    assert not end.value.code, f"{shlex.join(command)} --help: {printed.getvalue()}"
+    return _flags(printed.getvalue())
 
 
 def _flags(text: str) -> frozenset[str]:

@@ -88,7 +88,7 @@ OTHER_VALUES = {
     "learning_rate_decay": 0.1, "momentum_buffer": "persistent", "checkpoint_every": 3, "checkpoint_seconds": 1.0,
     "timing_args": {"jitter": 0.1}, "deadline": "q0.5", "over_select": 1.5, "server_seconds": 0.5,
     "available_args": {"share": 0.4}, "start_queries": "available", "classes_per_client": 3, "small_clients": "top-up",
-    "eval_clients_every": 3, "noisy_clients": 0.5, "client_sizes": "lognormal:0.5", "privacy_unit": "client",
+    "noisy_clients": 0.5, "client_sizes": "lognormal:0.5", "privacy_unit": "client",
     "concurrency": 20, "staleness": "hinge", "late_reports": "use",
     "staleness_args": {"a": 1.0}, "max_staleness": 3, "max_seconds": 9.0, "availability_seconds": 5.0,
 }  # fmt: skip

@@ -130,6 +130,7 @@ def make_parser() -> Parser:
     names = {field.name for part in (DataConfig, PartitionConfig) for field in dataclasses.fields(part)}
     names = names - {"loss_on"} | {"data_seed"}
     names |= {"available", "available_args", "timing", "timing_args", "rounds"}
+    names |= {"model", "model_args", "task", "task_args"}  # --available builds the whole problem
     parser = command_line.make_parser("fedjax-sel data", DESCRIPTION, EPILOG, names)
     own = parser.add_argument_group("this command")
     own.add_argument(
@@ -180,12 +181,14 @@ def _preview(config: Config, flags: argparse.Namespace) -> None:
         rows["available per round"] = (
             f"{available.min():,} to {available.max():,} clients in {len(table):,} rounds, mean {available.mean():,.4g}"
         )
-    tested = sum(map(len, tests[0].positions)) if tests is not None and tests[0].in_training_set else 0
+    left = parts.remainder  # clients can share examples
+    if tests is not None and tests[0].in_training_set:
+        left = np.setdiff1d(left, np.concatenate(tests[0].positions))
     rows |= {
         "server-side examples": f"{dataset.num_server_examples:,} examples",
         "held out": f"{held_out:,} examples",
         **({} if tests is None else {"clients' tests": _about_tests(tests[0], parts.num_clients)}),
-        "left over": f"{len(parts.remainder) - tested:,} examples",
+        "left over": f"{len(left):,} examples",
         "digest": parts.digest(),
     }
     changed = config.partition.feature_skew != "none"

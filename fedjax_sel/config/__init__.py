@@ -102,7 +102,10 @@ _PRIVATE = OnlyWith("--privacy", lambda config: config.selection.privacy is not 
 _CLIENT_TESTS = OnlyWith(
     "--client-test, --unseen-clients or natural clients",
     lambda config: (
-        config.data.client_test > 0 or config.partition.unseen_clients > 0 or config.partition.partition == "natural"
+        config.data.client_test > 0
+        or config.partition.unseen_clients > 0
+        or config.partition.partition == "natural"
+        or ":" in config.partition.partition  # a function or a value, which can be of natural clients
     ),
 )
 _CHECKPOINTS = OnlyWith("--keep above 0", lambda config: config.run.keep > 0)
@@ -748,7 +751,7 @@ def validate(config: Config) -> None:
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     _ = config.model.hidden_units  # raises a UserError of its own
     n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]
-    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients of --num-clients; choose at most {n}")
+    need("num_selected", values["num_selected"] <= n, f"exceeds the {n} clients that train; choose at most {n}")
     need("over_select", cohort <= n, f"of {values['num_selected']} selects {cohort}, but there are {n} clients")
     share = config.selection.available_share
     reached = share is None or share * n * rounds >= 1

@@ -14,13 +14,15 @@ from fedjax_sel.errors import UserError
 
 def read_torch(train: Any, test: Any, channels_first: bool) -> dict[str, tuple[Tree, Tree]]:
     """Read PyTorch's map-style data sets; return their inputs and targets by part, not yet validated."""
-    classes: list[Any] = [
-        getattr(dataset, "classes", None) for dataset in (train, test)
-    ]  # torchvision's have this attribute
-    if None not in classes and list(classes[0]) != list(classes[1]):
-        here, there = (shown(", ".join(map(str, names))) for names in classes)
-        raise UserError(f"test: the classes are {there}, but in train {here}; number the classes of both alike")
+    _check_classes(*(getattr(dataset, "classes", None) for dataset in (train, test)))  # torchvision's have it
     return {part: _read_torch(part, split, channels_first) for part, split in (("train", train), ("test", test))}
+
+
+def _check_classes(train: Iterable[Any] | None, test: Iterable[Any] | None) -> None:
+    """Reject parts whose class names differ, which number the classes differently."""
+    if train is not None and test is not None and list(train) != list(test):
+        here, there = (shown(", ".join(map(str, names))) for names in (train, test))
+        raise UserError(f"test: the classes are {there}, but in train {here}; number the classes of both alike")
 
 
 def _read_torch(part: str, dataset: Any, channels_first: bool) -> tuple[Tree, Tree]:
@@ -102,6 +104,8 @@ def read_huggingface(
     client_ids = None if client_column is None else parts[0][client_column]
     states_classes = isinstance(targets, str) and train.format["type"] != "custom"
     num_classes = getattr(train.features[targets], "num_classes", None) if states_classes else None
+    if num_classes is not None:
+        _check_classes(*(getattr(split.features[targets], "names", None) for split in pair))
     return of_train, of_test, num_classes, client_ids
 
 

@@ -215,7 +215,8 @@ def split_tests(
     """Set the clients' test examples and the unseen clients aside.
 
     With `share`, each client tests on this share of its examples; an unseen client tests on all of its examples.
-    Without it, natural clients test on their own examples of the test set, if the data set names their owners. No
+    Without it, natural clients, unseen ones too, test on their own examples of the test set, if the data set names
+    their owners. No
     client trains on an example that another one tests on; `originals` names the examples, one array per client, if the
     partition is of copies.
 

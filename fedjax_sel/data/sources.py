@@ -167,9 +167,9 @@ def arrays(file: str, parent: Path | None = None) -> Dataset:
             test=(given["x_test"], given["y_test"]),
             client_ids=given.get("client_train"),
             test_client_ids=given.get("client_test"),
-            name=path.stem,
+            name="npz",  # no published constants of normalization, whatever the file's name
         )
-        return dataclasses.replace(made, source=path.name)
+        return dataclasses.replace(made, name=path.stem, source=path.name)
     except UserError as problem:
         raise UserError(f"data set npz:{file}: {problem}") from problem
 

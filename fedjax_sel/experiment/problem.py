@@ -208,6 +208,11 @@ def _own_partition(own: Partition | Deal, config: Config, dataset: Dataset, seed
             f"examples for the server, and positions refer to the rest; give server_validation={SERVER_SHARE} and "
             "such positions, or a function of the data set"
         )
+    if isinstance(own, ByHand) and config.data.tuning_share:
+        raise UserError(
+            "partition: tuning_share takes examples away, and positions refer to the rest; give a Partition of the "
+            "rest, or a function of the data set"
+        )
     name = config.partition.partition.removeprefix(VALUE)
     try:
         made: Any = own if isinstance(own, Partition) else own(dataset, config.partition.num_clients, seed)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedjax_sel.config import PAIRS, VALUE, Config, is_value
+from fedjax_sel.config import PAIRS, VALUE, Config, is_value, only_with
 from fedjax_sel.core import plugins
 from fedjax_sel.core.parsing import shown
 from fedjax_sel.data import Dataset, Partition
@@ -84,7 +84,15 @@ class Experiment:
         """
         if config is not None and not isinstance(config, Config):
             raise _not_a_config(config)
-        return cls(config or Config()).replace(names=names, **choices)
+        made = cls(config or Config()).replace(names=names, **choices)
+        usual = Config().flat()
+        for name, value in made.config.flat().items():
+            needed = only_with(name)
+            if name in choices and value != usual[name] and needed is not None and not needed.holds(made.config):
+                raise UserError(
+                    f"{name}: {shown(choices[name])} has no effect without {needed.words}; add that, or omit {name}"
+                )
+        return made
 
     def replace(self, *, names: Mapping[str, str] | None = None, **choices: Any) -> Experiment:
         """Return a copy of the experiment with other settings and values, as in `of`.

@@ -77,6 +77,8 @@ def test_without_the_settings_nothing_changes():
     assert problem.client_tests is None and problem.partitions[0].num_clients == 12
     plain = fedjax_sel.preset("quickstart")
     assert plain.replace(eval_clients_every=0).fingerprint() == plain.fingerprint()
+    own = plain.replace(partition="mine:natural_clients")
+    assert own.replace(eval_clients_every=2).fingerprint() != own.fingerprint()
     assert SMALL.fingerprint() != SMALL.replace(client_test=0.3).fingerprint()
 
 
@@ -182,15 +184,16 @@ def test_strategies_know_the_training_clients_only():
     assert result.ledger.floats_up[0, 0] == 9 * 10 and result.selection_counts.shape == (2, 9)
 
 
-def test_the_data_command_counts_no_example_twice(capsys, tmp_path):
+@pytest.mark.parametrize("partition", [[], ["--partition", "skewness", "--skewness-main", "random"]])
+def test_the_data_command_counts_no_example_twice(partition, capsys, tmp_path):
     left = []
-    for flags in ([], ["--client-test", "0.2", "--unseen-clients", "0.25"]):
-        flags += ["--num-clients", "12", "--out", str(tmp_path / "clients.png")]
+    for flags in ([], ["--client-test", "0.2", "--unseen-clients", "0.25"]):  # of the second partition, clients share
+        flags += [*partition, "--num-clients", "12", "--out", str(tmp_path / "clients.png")]
         assert command_line.guarded(data_command.main, flags) == 0
         left += re.findall(r"^left over +([\d,]+) examples", capsys.readouterr().out, re.MULTILINE)
     assert len(left) == 2 and left[0] == left[1]
 
 
 def test_what_cannot_be():
-    with pytest.raises(UserError, match=r"--num-selected: 10 exceeds the 9 clients"):
+    with pytest.raises(UserError, match=r"--num-selected: 10 exceeds the 9 clients that train; choose at most 9"):
         pose(SMALL.replace(num_selected=10))

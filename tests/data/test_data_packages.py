@@ -120,6 +120,16 @@ def test_hugging_face_columns_of_all_kinds():
     assert "datasets" not in sys.modules and "torch" not in sys.modules
 
 
+def test_hugging_face_classes_have_one_number():
+    renumbered = HuggingFaceDataset(
+        TEST.columns, {**FEATURES, "label": ClassLabel(["dog", "eel", "cat", "fox", "gnu"])}
+    )
+    with pytest.raises(
+        UserError, match="test: the classes are 'dog, eel, .*', but in train 'cat, dog, .*'; number the"
+    ):
+        Dataset.from_huggingface((TRAIN, renumbered), "image", "label")
+
+
 def test_hugging_face_transforms_are_applied():
     """The stored columns are 0, 1, 2, ...: what the user sees is read, and its labels are counted."""
 

@@ -146,6 +146,14 @@ def test_the_example_saves_what_the_command_line_reads(folder):
     np.testing.assert_allclose(made.train_images, expected, rtol=1e-3)
 
 
+def test_a_file_is_normalized_alike_under_every_name(folder):
+    pictures, labels = np.arange(80, dtype=np.uint8).reshape(5, 4, 4, 1), np.arange(5)
+    for name in ("mnist", "mine"):
+        np.savez(f"{name}.npz", x_train=pictures, y_train=labels, x_test=pictures, y_test=labels)
+    made = [data.load(f"npz:{name}.npz") for name in ("mnist", "mine")]
+    assert made[0].mean == made[1].mean and [one.name for one in made] == ["mnist", "mine"]
+
+
 def test_owners_in_a_file_are_numbered_together(folder):
     owners = np.array(["a", "c", "b"])
     save_features(client_train=owners[np.arange(600) % 3], client_test=np.array(["c", "d"])[np.arange(100) % 2])

@@ -36,6 +36,19 @@ def test_what_a_value_does_not_look_at_is_refused(changes):
         Experiment.of(**{part: changes[part]}).replace(**{setting: changes[setting]})
 
 
+@pytest.mark.parametrize(
+    "changes", [{"alpha": 0.3}, {"partition": PARTS, "client_sizes": "lognormal:1"}, {"deadline": 2.0}]
+)
+def test_what_has_no_effect_is_refused(changes):
+    with pytest.raises(UserError, match=rf"^{[*changes][-1]}: .* has no effect without .*; add that, or omit"):
+        Experiment.of(**changes)
+
+
+def test_a_list_does_not_refer_to_a_part_of_the_examples():
+    with pytest.raises(UserError, match="partition: tuning_share takes examples away, and positions refer to the rest"):
+        problem.pose(of(partition=[range(10 * i, 10 * i + 10) for i in range(3)], num_selected=1, tuning_share=0.1))
+
+
 def test_a_value_takes_the_place_of_a_name_and_its_parameters():
     named = Config().replace(algo="pow_d", algo_args={"num_candidates": 40}, optimizer="fedprox", optimizer_args="mu=1")
     made = Experiment.of(named, algo=POW_D)

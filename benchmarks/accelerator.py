@@ -4,7 +4,7 @@
     python benchmarks/accelerator.py --minutes 30    includes less important cases
     python benchmarks/accelerator.py --minutes 1     on a CPU: tiny sizes, to test the script
 
-Runs from a checkout without network access and needs jax, flax, optax, orbax-checkpoint, rich, jinja2, filelock,
+Runs from a checkout without network access and needs jax, flax, optax, orbax-checkpoint, chex, rich, jinja2, filelock,
 matplotlib and scikit-learn. The parts are agreement with the CPU, --deterministic, rounds per second, convolutions,
 selection, graphs and compilation. The most important cases of all parts run first. Each result is written to the file
 immediately. A case that fails or exceeds the budget is recorded with the reason.

@@ -121,7 +121,7 @@ def joint_sign_flip_test(differences: ArrayLike, resamples: int = RESAMPLES, see
 
     The differences have one row per comparison, [m, n]. Other arguments and errors are those of `sign_flip_test`.
     """
-    observed, flipped = _flipped(differences, resamples, seed)
+    observed, flipped = _flipped(_rows(differences), resamples, seed)
     order = np.argsort(-observed[:, 0])
     largest = np.maximum.accumulate(flipped[order[::-1]])[::-1]  # of each row and the rows with a smaller |t|
     p = np.empty(len(order))
@@ -154,6 +154,13 @@ def finite(values: ArrayLike) -> np.ndarray:
     if not np.isfinite(values).all():
         raise ValueError("a value is not finite; use `restricted` for targets that were not reached")
     return values
+
+
+def _rows(differences: ArrayLike) -> np.ndarray:
+    differences = finite(differences)
+    if differences.ndim != 2:
+        raise ValueError(f"differences: the shape {differences.shape} is not [comparisons, seeds]; give [differences]")
+    return differences
 
 
 # Censored observations: rounds, megabytes or seconds to a target that a run may not reach.
@@ -256,9 +263,9 @@ def compare(
         m comparisons, in order; for a single pair the interval is NaN.
 
     Raises:
-        ValueError: there are no pairs, or a difference is not finite.
+        ValueError: there are no pairs, a difference is not finite, or the shape is another.
     """
-    differences = finite(differences)
+    differences = _rows(differences)
     seeds = differences.shape[1]
     numbers = np.column_stack([
         differences.mean(axis=1), *mean_interval(differences, 1 - alpha, resamples, seed),

@@ -170,7 +170,8 @@ def _multilabel_mismatch(prediction, targets, num_classes) -> str | None:
 def next_token() -> Task:
     """Make the next-token task: cross-entropy in nats, averaged over positions; logits [B, L, V], targets int32 [B, L].
 
-    Positions with a negative target are padding and do not count. An example with padding only has loss zero.
+    Positions with a negative target are padding and do not count. An example with padding only has loss and accuracy
+    zero; leave such examples out.
     """
     right = Measure(
         "accuracy", lambda logits, tokens: _token_mean((likeliest(logits) == tokens).astype(jnp.float32), tokens)

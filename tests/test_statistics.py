@@ -289,6 +289,12 @@ def test_differences_that_are_all_zero_and_a_single_pair():
     )  # p = 0.0625, though all agree
 
 
+@pytest.mark.parametrize("function", [statistics.compare, statistics.joint_sign_flip_test])
+def test_a_family_has_one_row_per_comparison(function):
+    with pytest.raises(ValueError, match=r"the shape \(7,\) is not \[comparisons, seeds\]; give \[differences\]"):
+        function(np.arange(1.0, 8.0))
+
+
 @pytest.mark.parametrize("values", [[0.1, np.nan], [np.inf, 1.0], [], 0.3])
 def test_what_is_not_finite_or_not_there_is_refused(values):
     rows = np.asarray(values)[None]

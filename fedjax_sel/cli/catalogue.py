@@ -146,7 +146,7 @@ _TIMING = (
     "docs/timing.md gives the formulas and the sources of the defaults."
 )
 _AVAILABILITY = (
-    "--available also takes a fraction of the clients, redrawn each round, or a file of 0 and 1, clients x rounds "
+    "--available also takes each client's probability in a round, or a file of 0 and 1, clients x rounds "
     "(docs/availability.md)."
 )
 _DATASETS = {

@@ -42,9 +42,10 @@ Each run has its own folder: DIR/ALGO, or DIR/SETTING/OPTIMIZER/ALGO if several 
 before the first run starts. Finished runs are reused: repeat the command after an interruption, or with more strategies
 to add them. If any strategy needs server-side examples (gpfl does), every run holds out the same share for the server,
 so that the clients' data stay equal. To add such a strategy later, pass --server-validation 0.05 from the start.
-The command ends with the verdict: each strategy's difference to random (or to the first strategy), paired by seed and
-tested for significance. Use at least --seeds 10 for that. DIR then holds comparison.md, with all columns and notes,
-comparison.csv, comparison_pairs.csv and PNGs. With --timing, simulated seconds stand beside rounds and megabytes.
+The command ends with the verdict: each strategy's difference to random (else to a variant of it, else to the first
+strategy), paired by seed and tested for significance. Use at least --seeds 10 for that. DIR then holds comparison.md,
+with all columns and notes, comparison.csv, comparison_pairs.csv and PNGs. With --timing, simulated seconds stand beside
+rounds and megabytes.
 
 Exit codes: 0 done, or stopped by SIGTERM; 1 unexpected error; 2 invalid input or environment; 3 some runs failed (the
 others are in the table); 129 terminal closed; 130 interrupted.

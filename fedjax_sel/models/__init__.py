@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 from fedjax_sel.models import core
-from fedjax_sel.models.core import Draws, Flags, Model, Output, Params, PureModule, Weights, zeros_of
+from fedjax_sel.models.core import Draws, Flags, Model, Output, Params, PureModule, Weights, reads_key, zeros_of
 from fedjax_sel.models.layers import DRAWS, Conv, Dense, Dropout
 from fedjax_sel.models.linen import from_linen
 from fedjax_sel.models.nnx import from_nnx as from_nnx_module
@@ -453,7 +453,7 @@ def _model(name: str, pure: PureModule, inputs: Any, profile_layer: str | None) 
         if profile_layer is not None:
             raise
         apply, has_profile = pure.apply, False
-    draws_numbers = _reads_key(
+    draws_numbers, _ = reads_key(
         lambda key: pure.apply(zeros_of(trained), zeros_of(carried), zeros_of(inputs), key, True)
     )
 
@@ -500,9 +500,3 @@ def _in_float32(tree: Any) -> Any:
 
 def _count(arrays: Any) -> int:
     return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(arrays))
-
-
-def _reads_key(function: Callable[[jax.Array], Any]) -> bool:
-    """Return whether a function uses its key."""
-    jaxpr = jax.make_jaxpr(function)(jax_settings.key(0)).jaxpr
-    return any(var is jaxpr.invars[0] for eqn in jaxpr.eqns for var in eqn.invars)

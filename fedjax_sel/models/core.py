@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.extend.core import Literal
+from jax.interpreters import partial_eval
 
+from fedjax_sel.core import jax_settings
 from fedjax_sel.errors import UserError
 
 
@@ -179,6 +181,13 @@ def shapes_of(arrays: Any) -> Any:
 def zeros_of(shapes: Any) -> Any:
     """Return a pytree of zeros with given shapes and dtypes."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def reads_key(function: Callable[[jax.Array], Any]) -> tuple[bool, Any]:
+    """Return whether a function's result depends on its random key, and the result's shapes."""
+    closed, shapes = jax.make_jaxpr(function, return_shape=True)(jax_settings.key(0))
+    _, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.out_avals))
+    return used[0], shapes
 
 
 def left_alone(change: Callable[[Arrays], Arrays], shapes: Arrays) -> Any:

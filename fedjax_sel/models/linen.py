@@ -104,8 +104,8 @@ def from_linen(module: nn.Module, inputs: Any, training_flags: Flags | None = No
 
     shapes = jax.eval_shape(init, jax_settings.key(0))
 
-    def streams_of(train: bool) -> list[str]:
-        """Return the random streams of a pass, found one by one from Flax's errors during abstract evaluation."""
+    def streams_of(train: bool) -> tuple[list[str], Any]:
+        """Return the random streams of a pass, found one by one from Flax's errors, and the shapes of the new state."""
 
         def one_pass(trained: Any, carried: Any, inputs: Any, key: jax.Array) -> Any:
             return run(trained, carried, inputs, _keys(key, streams), train)[1]
@@ -113,8 +113,7 @@ def from_linen(module: nn.Module, inputs: Any, training_flags: Flags | None = No
         streams: list[str] = []
         while True:
             try:
-                jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
-                return streams
+                return streams, jax.eval_shape(one_pass, *shapes, example, jax_settings.key(0))
             except errors.ModifyScopeVariableError as error:
                 raise UserError(
                     f"model: {name} uses each batch's own statistics in evaluation; give its __call__ a flag "
@@ -128,10 +127,16 @@ def from_linen(module: nn.Module, inputs: Any, training_flags: Flags | None = No
                     raise UserError(f"model: {name} needs a random stream that is not available ({message})") from error
                 streams.append(match[1])
 
-    streams = streams_of(train=True)
+    streams, updated = streams_of(train=True)
+    for collection, state in shapes[1].items():
+        if shapes_of(updated.get(collection, state)) != shapes_of(state):
+            raise UserError(
+                f"model: a training pass of {name} changes the shape of its collection {collection!r}, but steps must "
+                "preserve shapes; sow to 'intermediates', whose values are discarded"
+            )
     if training_flags is None:
         _check_that_it_trains(run, shapes, example, streams, name, {**call_flags, **own_flags})
-    if in_evaluation := streams_of(train=False):
+    if in_evaluation := streams_of(train=False)[0]:
         raise UserError(
             f"model: {name} draws from the stream {in_evaluation[0]!r} in evaluation, which must not be random; give "
             "its __call__ a flag train=False and draw only if the flag is true"

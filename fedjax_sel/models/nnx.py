@@ -150,16 +150,14 @@ def from_nnx(
 
     def run(
         trained: Any, carried: Any, inputs: Any, key: jax.Array, train: bool, watch: Watch = lambda module: None
-    ) -> tuple[Any, Any, bool, Any]:
-        """Return the output, the carried state, whether random numbers were drawn, and the result of `watch`."""
+    ) -> tuple[Any, Any, Any]:
+        """Return the output, the carried state, and the result of `watch`."""
         streams = [stream_key(key, "/".join(path)) for path in key_paths]
         like = jax.tree.leaves(keys)  # stacked layers have one key per layer
         streams = [jax.random.split(own, leaf.shape) if leaf.shape else own for own, leaf in zip(streams, like)]
-        unused = zeros_of(counts)
-        before = jax.tree.leaves(unused)  # listed before the call, which may change the Variables in place
         merged = nnx.merge(
-            graph, trained_layout.state(trained), jax.tree.unflatten(jax.tree.structure(keys), streams), unused,
-            carried_layout.state(carried), zeros_of(forgotten),
+            graph, trained_layout.state(trained), jax.tree.unflatten(jax.tree.structure(keys), streams),
+            zeros_of(counts), carried_layout.state(carried), zeros_of(forgotten),
         )  # fmt: skip
         kind = type(merged)  # an attribute `train` or `eval` may shadow the method
         kind.train(merged) if train else kind.eval(merged)
@@ -169,25 +167,23 @@ def from_nnx(
                     setattr(node, attribute, value)
         watched = watch(merged)
         output = merged(inputs, **core.flag_values(flags, train))
-        _, _, _, used, updated, _ = nnx.split(merged, *PARTS)
-        drawn = any(now is not then for now, then in zip(jax.tree.leaves(used), before))
+        _, _, _, _, updated, _ = nnx.split(merged, *PARTS)
         if jax.tree.structure(updated) != carried_layout.structure:
             _reject_new_state(name)
-        return output, carried_layout.named(updated), drawn, watched
+        return output, carried_layout.named(updated), watched
 
-    drawn = {}  # train -> True if the pass draws random numbers
-
-    def one_pass(train: bool, carried: Any) -> Any:
+    def one_pass(train: bool, carried: Any, key: jax.Array) -> tuple[Any, Any]:
         weights, inputs = zeros_of((trained, example))
-        _, updated, drawn[train], _ = run(weights, carried, inputs, jax_settings.key(0), train)
-        return updated
+        return run(weights, carried, inputs, key, train)[:2]
 
     trained, carried = jax.eval_shape(init, jax_settings.key(0))
+    drawn = {}  # train -> whether the pass depends on random numbers
     for train in (False, True):
-        if shapes_of(jax.eval_shape(partial(one_pass, train), carried)) != shapes_of(carried):
+        drawn[train], (_, updated) = core.reads_key(partial(one_pass, train, zeros_of(carried)))
+        if shapes_of(updated) != shapes_of(carried):
             _reject_new_state(name)
     if training_flags is None:
-        alone: Any = flatten_dict(left_alone(partial(one_pass, True), carried))
+        alone: Any = flatten_dict(left_alone(lambda carried: one_pass(True, carried, jax_settings.key(0))[1], carried))
         frozen = [alone[path] for path in statistics]
         own_flags = {**flags, **{key: value for key, value in attributes.items() if key in vars(abstract)}}
         core.check_that_it_trains(name, own_flags, frozen, [has_dropout and not drawn[True]])
@@ -203,7 +199,7 @@ def from_nnx(
 
         def apply(trained: Any, carried: Any, inputs: Any, key: jax.Array | None, train: bool) -> tuple[Any, Any]:
             key = jax_settings.key(0) if key is None else key  # evaluation does not use it
-            output, updated, _, watched = run(trained, carried, inputs, key, train, watch)
+            output, updated, watched = run(trained, carried, inputs, key, train, watch)
             if layer is not None:
                 output = output, first_output(watched)
             return output, updated if train else carried
@@ -213,7 +209,7 @@ def from_nnx(
     def apply_with_layer(layer: str | None) -> Apply:
         def one_pass(watch: Watch) -> Any:
             weights, state, inputs = zeros_of((trained, carried, example))
-            return run(weights, state, inputs, jax_settings.key(0), False, watch)[3]
+            return run(weights, state, inputs, jax_settings.key(0), False, watch)[2]
 
         batch = jax.tree.leaves(example)[0].shape[0]
         return applying(find(one_pass, layer, name, batch))

@@ -65,8 +65,9 @@ def from_numpy(
     def called(function: str, call: Callable[..., Any], shapes: Any, *arguments: Any) -> Any:
         """Call a function on the host, in every round and once per seed, with NumPy arrays."""
         leaves, structure = jax.tree.flatten(arguments)
+        num_rounds = next(part.env.num_rounds for part in arguments if isinstance(part, Now))
 
-        def on_host(pieces: Any) -> Any:
+        def on_host(pieces: Any, _: Any) -> Any:
             # JAX cannot pass on an exception of a callback. Invalid IDs end the run, and the error is raised then.
             answer = jax.tree.map(lambda shape: np.full(shape.shape, -1).astype(shape.dtype), shapes)
             whole = [np.concatenate([*map(np.asarray, own)]).reshape(leaf.shape) for own, leaf in zip(pieces, leaves)]
@@ -79,7 +80,9 @@ def from_numpy(
                     answer = found
             return answer
 
-        return jax.pure_callback(on_host, shapes, [_pieces(leaf) for leaf in leaves], vmap_method="sequential")
+        pieces = [_pieces(leaf) for leaf in leaves]
+        # The number of rounds is in the program, because the function may read it: `resume.depends_on_num_rounds`.
+        return jax.pure_callback(on_host, shapes, pieces, num_rounds, vmap_method="sequential")
 
     def initialize(key: jax.Array, now: Now) -> Any:
         def first(words: Any, now: Now) -> Any:

@@ -124,9 +124,7 @@ def test_hugging_face_classes_have_one_number():
     renumbered = HuggingFaceDataset(
         TEST.columns, {**FEATURES, "label": ClassLabel(["dog", "eel", "cat", "fox", "gnu"])}
     )
-    with pytest.raises(
-        UserError, match="test: the classes are 'dog, eel, .*', but in train 'cat, dog, .*'; number the"
-    ):
+    with pytest.raises(UserError, match=r"test: the classes are 'dog, .*', but in train 'cat, .*'; number the"):
         Dataset.from_huggingface((TRAIN, renumbered), "image", "label")
 
 

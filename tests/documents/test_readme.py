@@ -364,13 +364,12 @@ def test_its_speeds_are_those_of_the_file_that_it_names():
     assert all(
         measured["rivals"][key]["same_model"] and measured["rivals"][key]["same_accuracy"] for key in names.values()
     )
-    rivals = [read_rivals(name) for name in ("rivals_cifar10", "rivals_cifar10_xeon")]
-    cases = [case for settings in rivals for case in settings.values()]
+    cases = [*read_rivals("rivals_cifar10").values()]  # those of the Xeon had another form of convolutions
     times = sorted(
         round(case["ours"]["rounds_per_second"], 2) / round(case["rivals"]["pfl"]["rounds_per_second"], 2)
         for case in cases
     )
-    assert len(cases) == 4 and times[0] >= 1
+    assert len(cases) == 2 and times[0] >= 1
     assert f"With convolutions, it has [{times[0]:.1f} to {times[-1]:.1f} times](" in " ".join(READ.split())
 
 

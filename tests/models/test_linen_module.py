@@ -276,9 +276,17 @@ class AlwaysDrops(nn.Module):
         return nn.Dropout(0.5, deterministic=False)(x)
 
 
+class Sows(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        self.sow("losses", "size", jnp.square(x).mean())
+        return nn.Dense(4)(x)
+
+
 @pytest.mark.parametrize(
     "module,words",
     [
+        (Sows(), "a training pass of Sows changes the shape of its collection 'losses', .*; sow to 'intermediates'"),
         (NeedsMore(), "NeedsMore.__call__ requires an argument 'mask'"),
         (AlwaysDrops(), "AlwaysDrops draws from the stream 'dropout' in evaluation"),
     ],

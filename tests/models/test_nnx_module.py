@@ -239,6 +239,21 @@ def test_it_works_with_weights_for_every_client(make):
         jax.tree.map(partial(np.testing.assert_allclose, atol=1e-5), of_client(client, together), alone)
 
 
+@pytest.mark.parametrize("cell", [nnx.GRUCell, nnx.LSTMCell])
+def test_a_recurrent_layer_takes_a_key_and_does_not_use_it(cell):
+    class Recurrent(nnx.Module):
+        def __init__(self, rngs):
+            self.hidden, self.out = nnx.RNN(cell(5, 4, rngs=rngs)), nnx.Linear(4, 2, rngs=rngs)
+
+        def __call__(self, x):
+            return self.out(self.hidden(x)[:, -1])
+
+    pure, inputs = from_nnx(Recurrent, jnp.ones((3, 6, 5))), jax.random.normal(KEY, (3, 6, 5))
+    weights = pure.init(KEY)
+    outputs = [pure.apply(*weights, inputs, key, True)[0] for key in (None, jax.random.key(7))]
+    assert outputs[0].shape == (3, 2) and np.array_equal(*outputs)
+
+
 class AlwaysDraws(nnx.Module):
     def __init__(self, rngs):
         self.rngs = rngs

@@ -37,6 +37,13 @@ def test_a_table_of_the_same_shape_counts(plans):
     assert depends_on_num_rounds(strategy, (20, 4), 30, 50, True) == plans
 
 
+def test_functions_that_may_read_the_number_of_rounds_do():
+    def select(rng, state, now):
+        return [0, 1] if now.round < now.env.num_rounds / 2 else [2, 3]
+
+    assert depends_on_num_rounds(strategies.from_numpy("mine", select), (20, 4), 30, 50, True)
+
+
 @pytest.mark.parametrize(
     "numbers,expected", [({"alpha": "const"}, False), ({"alpha": "tent"}, False), ({"alpha": "decay"}, True)]
 )

@@ -110,7 +110,7 @@ def test_the_numbers_of_the_timing_page_follow_from_the_table():
     buffered = [row for row in table.accuracy if row.startswith("buffer") and row.endswith("random")]
     faster = sorted(table.speedup(row) for row in buffered)
     bytes_more = sorted(table.megabytes[row] / table.megabytes[REFERENCE] for row in buffered)
-    assert f"for {bytes_more[0]:.0f} to {bytes_more[-1]:.0f} times the bytes" in text
+    assert f"for {bytes_more[0]:.1f} to {bytes_more[-1]:.1f} times the bytes" in text
     assert f"{faster[0]:.1f} to {faster[-1]:.1f} times as fast, which is FedBuff's claim" in text
     assert f"keep as many clients busy, are {table.speedup('sync-20 random'):.1f} times as fast" in text
     adds = [table.within[f"{mode} fed_cbs"] for mode in ("sync", "sync-20", "buffer-10", "buffer-1")]

@@ -366,7 +366,8 @@ def from_flax(module: nn.Module, *, profile_layer: str | None = None, training_f
     weights and are averaged like them.
 
     Args:
-        module: module that returns predictions. It may take a training flag: an argument of `__call__` or a field
+        module: module that returns predictions, each of its own example alone (apart from batch statistics), because
+            batches are computed in parts. It may take a training flag: an argument of `__call__` or a field
             named `train`, `training`, `is_training`, `deterministic` or `use_running_average`.
         profile_layer: path of the layer whose mean output is a client's profile, such as "Dense_0". None: the first
             fully-connected layer.
@@ -409,7 +410,7 @@ def from_functions(
 
     Args:
         init: key -> params, a pytree of float32 arrays.
-        apply: (params, inputs [B, ...]) -> predictions [B, ...].
+        apply: (params, inputs [B, ...]) -> predictions [B, ...], each of its own example alone.
         name: name of the model in messages.
     """
 

@@ -80,7 +80,7 @@ class Experiment:
 
         Raises:
             UserError: a value has the wrong type, a name does not exist, a value has no name for its run folder, or a
-                setting has no effect because its part is given as a value.
+                setting has no effect beside the others.
         """
         if config is not None and not isinstance(config, Config):
             raise _not_a_config(config)

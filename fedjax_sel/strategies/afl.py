@@ -21,6 +21,8 @@ Differs from the paper:
 * floor((1 - alpha_3) K) clients are drawn by valuation. With K = 1 and alpha_3 > 0 this is 0, and AFL is uniform.
 * Fewer clients are excluded if the remaining ones would not fill these places.
 * Unavailable clients are removed, and the method runs on the available clients.
+* The paper assumes that all selected clients report. One that never does, such as after a deadline, keeps its first
+  loss, and is preferred once the losses of the others have fallen.
 """
 
 import jax

@@ -16,6 +16,8 @@ Differs from the paper:
   this only changes the temperature.
 * `active_rounds`: a comment in the public code limits the method to the first 50 rounds, with uniform cohorts
   afterwards, but the code's condition never holds. The default is all rounds.
+* The paper assumes that all selected clients report. One that never does, such as after a deadline, keeps its first
+  loss; under variant="greedy" such clients end up in all places.
 * variant="greedy" takes the K largest stored losses. With 600 examples per client, the default temperature gives
   weights that differ by less than a factor of two. This hardly explains the slow convergence of FedSAE that FL-DP3S
   reports.

@@ -31,10 +31,9 @@ Differs from the paper:
 * Clients are profiled once, without a time limit. Clients that do not answer belong to the slowest tiers; the paper
   excludes them.
 * A tier with fewer than K available clients is filled from the next faster tiers, then from the next slower ones. The
-  paper assumes that tiers are larger than K. If no client of the drawn tier is available, the tier of the first
-  selected client pays the credit.
-* Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all credits are spent, all
-  tiers get new credits and equal probabilities.
+  paper assumes that tiers are larger than K. A tier without an available client is not drawn.
+* Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all tiers with an available
+  client have spent theirs, all tiers get new credits and equal probabilities.
 * An unavailable client counts in its tier's loss with its last measured loss. A tier without a measured loss counts
   with the largest loss of a tier.
 """
@@ -96,7 +95,10 @@ def tifl(*, num_tiers: Count = 5, interval: Count = 10, credits: Count | None = 
 
     def select(key, state: State, now: Now) -> Selection:
         key_tier, key_clients = jax.random.split(key)
-        tier = sampling.with_replacement(key_tier, jnp.where(state.credits > 0, state.probabilities, 0.0), 1)[0]
+        is_open = open_tiers(state.tiers, num_tiers, now.available)
+        weights = jnp.where(is_open & (state.credits > 0), state.probabilities, 0.0)
+        weights = jnp.where(weights.any(), weights, is_open | ~is_open.any())  # other tiers can have closed since
+        tier = sampling.with_replacement(key_tier, weights, 1)[0]
         # Order of the tiers: the drawn one, the next faster ones, then the next slower ones.
         steps = jnp.where(state.tiers <= tier, tier - state.tiers, state.tiers)
         if now.available is not None:
@@ -107,10 +109,10 @@ def tifl(*, num_tiers: Count = 5, interval: Count = 10, credits: Count | None = 
 
     def update(state: State, now: Now, selection: Selection, outcome) -> State:
         drawn = selection.mask.any()  # else no client was available, and no tier pays
-        first = selection.ids[jnp.argmax(selection.mask)]  # the drawn tier comes first
+        first = selection.ids[jnp.argmax(selection.mask)]  # of the drawn tier
         tier = jnp.where(drawn, state.tiers[first], state.current)
         left = jnp.maximum(state.credits.at[tier].add(-drawn.astype(jnp.int32)), 0)
-        spent = (left == 0).all()
+        spent = drawn & ((left == 0) | ~open_tiers(state.tiers, num_tiers, now.available)).all()
         return state._replace(
             probabilities=jnp.where(spent, 1 / num_tiers, state.probabilities),
             credits=jnp.where(spent, first_credits(now), left),
@@ -126,6 +128,13 @@ def tiers_of(seconds: jax.Array, age: jax.Array, ties: jax.Array, num_tiers: int
     n = seconds.shape[0]
     ranking = jnp.lexsort((ties, jnp.where(age < NEVER, seconds, jnp.inf)))
     return jnp.zeros((n,), jnp.int32).at[ranking].set((jnp.arange(n) * num_tiers // n).astype(jnp.int32))
+
+
+def open_tiers(tiers: jax.Array, num_tiers: int, available: jax.Array | None) -> jax.Array:
+    """Return which tiers have an available client, bool [m], from the tiers of the clients, [N]."""
+    if available is None:
+        return jnp.ones((num_tiers,), bool)
+    return jnp.zeros((num_tiers,), bool).at[tiers].max(available)
 
 
 def losses_of_tiers(losses: jax.Array, weights: jax.Array, tiers: jax.Array, num_tiers: int) -> jax.Array:

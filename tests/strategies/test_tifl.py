@@ -98,7 +98,8 @@ def test_states_follow_the_twin(num_tiers, interval, credits):
 def law_of(tier_of, probabilities, credits, k, available):
     """The probability of each cohort: a tier with credits, its clients uniformly, then the next faster, then slower."""
     m = len(probabilities)
-    paying = [p if c > 0 else 0.0 for p, c in zip(probabilities, credits)]
+    is_open = [any(available[i] for i, own in enumerate(tier_of) if own == tier) for tier in range(m)]
+    paying = [p if c > 0 and here else 0.0 for p, c, here in zip(probabilities, credits, is_open)]
     law = {}
     for tier, p in enumerate(paying):
         branches, left = {(): p / sum(paying)}, k
@@ -141,15 +142,25 @@ def test_cohorts_have_the_enumerated_law(k, absent):
             assert stats.chisquare([seen.get(cohort, 0) for cohort in law], expected).pvalue > 1e-4
 
 
-def test_a_tier_without_clients_costs_the_next_one():
+def test_a_tier_that_nobody_reaches_keeps_no_other_from_new_credits():
     strategy = tifl(num_tiers=3, credits=2)
     state = started(strategy, np.arange(6.0), np.full(6, 5), 2)
-    state = state._replace(probabilities=jnp.float32([0, 1, 0]))
     now = known(np.full(6, 5), 2, available=jnp.array([True, True, False, False, True, True]))
-    selection = strategy.select(jax.random.key(0), state, now)
-    assert sorted(selection.ids.tolist()) == [0, 1]
-    after = strategy.update(state, now, selection, outcome_of(selection.mask))
-    assert after.credits.tolist() == [1, 2, 2] and after.current == 0
+    select, update, found = jax.jit(strategy.select), jax.jit(strategy.update), []
+    for round in range(40):
+        selection = select(jax.random.key(round), state, now)
+        state = update(state, now, selection, outcome_of(selection.mask))
+        found.append(int(state.current))
+        if round % 4 == 3:
+            assert state.credits.tolist() == [2, 2, 2] and sorted(found[-4:]) == [0, 0, 2, 2]
+
+
+def test_without_credits_the_tiers_that_are_open_now_are_equal():
+    strategy = tifl(num_tiers=3, credits=2)
+    state = started(strategy, np.arange(6.0), np.full(6, 5), 2)._replace(credits=jnp.int32([0, 1, 0]))
+    now = known(np.full(6, 5), 2, available=jnp.array([True, True, False, False, True, True]))
+    found = {int(state.tiers[strategy.select(jax.random.key(i), state, now).ids[0]]) for i in range(20)}
+    assert found == {0, 2}
 
 
 def test_the_tier_of_the_first_report_pays_where_empty_places_come_first():

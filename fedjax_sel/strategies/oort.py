@@ -51,7 +51,8 @@ Differs from the paper and its code:
 * The code knows the durations of unexplored clients from their device profiles; here the server buys them. A client
   that never answered counts with the median of the known durations, or 1 s if none is known.
 * A selected client whose report does not count (lost, past the deadline, or after the K-th) keeps U_i, L_i and t_i, and
-  is unexplored until its first report: clients that never report share the places of exploration. The code gives over-selected clients the mean U_i of the reports, and counts a participation.
+  is unexplored until its first report: clients that never report share the places of exploration. The code gives
+  over-selected clients the mean U_i of the reports, and counts a participation.
 * L_i is a round index, as in the code, so the bonus sqrt(0.1 ln t / L_i) is larger for older participations.
 * U_min and U_max are over explored, available clients. The code also includes the sizes of unexplored clients, and uses
   0.999 U_min. U_max - U_min is at least 1e-4, as in the code.

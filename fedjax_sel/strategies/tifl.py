@@ -32,8 +32,8 @@ Differs from the paper:
   excludes them.
 * A tier with fewer than K available clients is filled from the next faster tiers, then from the next slower ones. The
   paper assumes that tiers are larger than K. A tier without an available client is not drawn.
-* Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all tiers with an available
-  client have spent theirs, all tiers get new credits and equal probabilities.
+* Credits are ceil(T / m) per tier for T rounds, as in fltk; the paper leaves them open. When all tiers with an
+  available client have spent theirs, all tiers get new credits and equal probabilities.
 * An unavailable client counts in its tier's loss with its last measured loss. A tier without a measured loss counts
   with the largest loss of a tier.
 """

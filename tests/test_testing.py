@@ -225,6 +225,13 @@ def callback(key, state, now):
     return uniform(jax.random.fold_in(key, number), state, now)
 
 
+def direction_of_the_updates(state, now, selection, outcome):
+    kept = selection.mask & (outcome.finite | ~outcome.reported)  # which forgets lost reports
+    rows = jnp.where(kept[:, None], jax.tree.leaves(outcome.updates)[0].reshape(len(kept), -1), 1.0)
+    directions = rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+    return {**state, "count": state["count"].at[selection.ids].add(directions[:, 0])}
+
+
 TICKS = itertools.count()
 
 BROKEN = {
@@ -284,6 +291,26 @@ BROKEN = {
         made(uniform, inclusion=lambda *a: jnp.full((12,), 0.25).at[3].set(0.0)),
         "cohort",
         "`inclusion` is 0 for an available client",
+    ),
+    "another expected number": (
+        made(uniform, inclusion=lambda *a: jnp.full((12,), 1 / 12)),
+        "cohort",
+        r"client \d+ is selected [\d.]+ times per game, but `inclusion` adds up to 0.67",
+    ),
+    "a shape of inclusion": (
+        made(uniform, inclusion=lambda *a: jnp.full((3,), 0.25)),
+        "contract",
+        r"`inclusion` must return float32 \[N\]",
+    ),
+    "nobody": (
+        made(lambda *a: uniform(*a)._replace(mask=jnp.zeros(3, bool)), max_selected=lambda n, k: k),
+        "cohort",
+        "no client is ever selected; check the mask",
+    ),
+    "NaN of a lost report": (
+        made(uniform, update=direction_of_the_updates),
+        "no NaN",
+        "ignore places of the cohort with outcome.reported False",
     ),
     "negative weights": (made(weights_of(-1.0)), "cohort", "a weight is negative or not finite"),
     "places of a draw with replacement": (

@@ -189,7 +189,9 @@ class _Unread:
     def _fail(self, *_: Any, **__: Any) -> Any:
         raise UserError(f"outcome.{self.field} is not provided; add it to from_numpy(..., reads=[{self.field!r}])")
 
-    __array__ = __len__ = __iter__ = __getitem__ = _fail
+    __array__ = __len__ = __iter__ = __getitem__ = __float__ = __bool__ = _fail
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __pow__ = _fail
+    __neg__ = __lt__ = __le__ = __gt__ = __ge__ = _fail
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

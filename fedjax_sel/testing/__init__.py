@@ -33,6 +33,7 @@ def contract(bench: Bench) -> None:
     checks.requests(strategy)
     sizes = (options.num_clients, options.num_selected, options.rounds)
     checks.check(strategy, sizes, everyone_available=True, has_clock=strategy.needs_clock)
+    checks.knows_inclusion(strategy, sizes, everyone_available=True, has_clock=strategy.needs_clock)
     if strategy.with_replacement and bench.selection.weights is None:
         raise Violation("it draws with replacement but returns no weights; a client drawn r times has weight r / K")
 
@@ -118,6 +119,7 @@ ADVICE = {
     "extreme": "look for exp of a large loss (subtract the maximum), or squares of it",
     "sparse": "ignore places of the cohort with mask False",
     "diverging": "mask the updates of clients with outcome.finite False (jnp.where) before any computation",
+    "losing": "ignore places of the cohort with outcome.reported False, which are zero",
 }
 
 
@@ -196,10 +198,21 @@ def cohort(bench: Bench) -> None:
     """Check that, with all clients available, K distinct valid clients are selected and weights sum to 1.
 
     If a strategy has `inclusion` or a random cohort size, its weights need to sum to 1 only in expectation. `inclusion`
-    is positive for every client.
+    is positive for every client, and the expected number of its selections.
     """
     for games in bench.games.values():
         _check(bench, games, True)
+    games = bench.games["ordinary"]
+    if games.inclusion is not None:
+        counts = _chosen(bench, games).sum(axis=1)
+        excess = counts - games.inclusion.sum(axis=1)
+        allowed = LIMIT * excess.std(axis=0) / np.sqrt(len(excess)) + 1e-3
+        worst = int((np.abs(excess.mean(axis=0)) - allowed).argmax())
+        if abs(excess[:, worst].mean()) > allowed[worst]:
+            raise Violation(
+                f"client {worst} is selected {counts[:, worst].mean():.2f} times per game, but `inclusion` adds up to "
+                f"{games.inclusion[:, :, worst].sum(axis=1).mean():.2f}; return the expected number of selections"
+            )
 
 
 def sizes(bench: Bench) -> str:
@@ -264,7 +277,10 @@ def _check(bench: Bench, games: Record, available: Any) -> None:
         drawn[(*np.indices(ids.shape)[:2], ids)] = True
         if (available.all(axis=-1) & (chosen != drawn.sum(axis=-1))).any():
             raise Violation("a drawn client has mask False in all of its places; use first_occurrence(ids)")
-    elif bench.strategy.max_selected is None and (chosen != np.minimum(k, reachable)).any():
+    elif bench.strategy.max_selected is not None:
+        if reachable.any() and not chosen.any():
+            raise Violation("no client is ever selected; check the mask")
+    elif (chosen != np.minimum(k, reachable)).any():
         where = np.argwhere(chosen != np.minimum(k, reachable))[0]
         raise Violation(
             f"{chosen[tuple(where)]} clients are selected, but {reachable[tuple(where)]} are available and K = {k}; "

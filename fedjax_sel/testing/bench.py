@@ -89,6 +89,7 @@ class World(NamedTuple):
     updates: Any  # updates, a pytree like the model
     losses_after: Any  # losses after local training, float32 [T, N]
     finite: Any  # whether the update is finite, bool [T, N]
+    lost: Any  # whether a report is lost, bool [T, N]
     available: Any  # availability, bool [T, N]; None: all available
     metrics: ServerMetrics  # the server's evaluations, leaves [T]
     blank: Any = np.float32(0)  # entry of a table before the first answer
@@ -145,6 +146,7 @@ class World(NamedTuple):
             updates=updates,
             losses_after=losses * np.float32(0.8),
             finite=np.ones((t, n), bool),
+            lost=np.zeros((t, n), bool),
             available=None,
             metrics=ServerMetrics(evaluation(slice(0, t)), evaluation(slice(1, t + 1))),
         )
@@ -198,6 +200,13 @@ class World(NamedTuple):
         after = np.where(broken, np.float32(LARGEST_LOSS), self.losses_after)
         updates = jax.tree.map(spoil, self.updates)
         return self._replace(updates=updates, losses_after=after, finite=~broken, missing=missing)
+
+    def losing(self) -> "World":
+        """Return a world in which a third of the reports are lost, and in one round all of them."""
+        t, n = self.missing.shape
+        lost = (np.arange(t)[:, None] + np.arange(n)) % 3 == 0
+        lost[t // 2] = True
+        return self._replace(lost=lost)
 
     def sparse(self, num_selected: int) -> "World":
         """Return a world with few available clients: in turn N, N / 2, K, K - 1, N - 1, 1, 0 and K + 1.
@@ -306,9 +315,13 @@ def one_round(
 def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: Any) -> Outcome:
     """Return the outcome of a round; the step is the mean of the finite updates."""
     ids = selection.ids
-    updates = jax.tree.map(lambda table: jnp.asarray(table)[round, ids], world.updates)
-    finite = jnp.asarray(world.finite)[round, ids]
-    kept = selection.mask & finite
+    reported = selection.mask & ~jnp.asarray(world.lost)[round, ids]
+
+    def arrived(table: Any) -> jax.Array:  # as in the simulator, without a report it is zero
+        rows = jnp.asarray(table)[round, ids]
+        return jnp.where(reported.reshape((-1,) + (1,) * (rows.ndim - 1)), rows, 0)
+
+    updates, kept = jax.tree.map(arrived, world.updates), arrived(world.finite).astype(bool)
 
     def mean(leaf: jax.Array) -> jax.Array:
         rows = jnp.where(kept.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0)
@@ -317,12 +330,12 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     metrics: Any = contract.Unrequested(strategy.name, "server_metrics")
     if any(request.kind == "server_metrics" for request in strategy.requests):
         metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
-    after = jnp.asarray(world.losses_after)[round, ids]
+    after = arrived(world.losses_after)
     before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
     subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
     durations = world.facts.get("seconds")
-    seconds = None if durations is None else jnp.where(selection.mask, jnp.asarray(durations)[round, ids], 0.0)
-    step, reported = jax.tree.map(mean, updates), selection.mask
+    seconds = None if durations is None else arrived(durations)
+    step = jax.tree.map(mean, updates)
     staleness = jnp.zeros(ids.shape, jnp.int32)
     return Outcome(updates, before, after, step, reported, kept, metrics, lengths, subsets, seconds, staleness)
 
@@ -394,6 +407,7 @@ class Bench:
             "twins": (world.twins(), FEW),
             "extreme": (world.extreme(), FEW),
             "diverging": (world.diverging(), FEW),
+            "losing": (world.losing(), FEW),
         }
         return self._play(table, self.options, self.options.rounds)
 

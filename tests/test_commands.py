@@ -134,7 +134,7 @@ def test_help_is_grouped_and_every_flag_says_what_holds_without_it(name):
             ["compare", "--algos", "pow_d", "--algo-args", "num_candidates=9", "--out", "x"],
             "unknown flag --algo-args; give parameters in --algos 'NAME[parameter=value]'",
         ),
-        (["data", "--algo-args", "profile=fc1"], "unknown flag --algo-args; did you mean '--partition-args'?"),
+        (["data", "--algo-args", "profile=fc1"], "unknown flag --algo-args; did you mean '--task-args'?"),
         (["train", "--roundz=3"], "unknown flag --roundz; did you mean '--rounds'?"),
         (["train", "--lr", "0.1"], "unknown flag --lr; --help lists every flag"),
     ],

@@ -58,6 +58,7 @@ def known_flags(*command: str) -> frozenset[str]:
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as printed:
         patch.setenv("COLUMNS", "200")
         patch.setattr(sys, "argv", [program, *words, "--help"])
+        patch.delitem(sys.modules, f"{program}.__main__", raising=False)
         patch.syspath_prepend(str((pages.ROOT / program).parent))
         with pytest.raises(SystemExit) as end:
             if module:

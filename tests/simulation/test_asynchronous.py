@@ -335,7 +335,7 @@ def test_weights_by_staleness():
 @pytest.mark.parametrize(
     "settings,message",
     [
-        ({"timing": "none"}, "need the simulated clock; add --timing"),
+        ({"timing": "none"}, "concurrency: 12 has no effect without a --timing other than none"),
         ({"concurrency": 10}, r"not a multiple of the K = 4 .* choose 8 or 12"),
         ({"concurrency": 24}, "exceeds the 20 clients; choose at most 20"),
         ({"over_select": 1.5}, "remove --over-select"),
@@ -351,6 +351,11 @@ def test_bad_input_is_one_line_with_the_fix(settings, message):
     with pytest.raises(UserError, match=message) as error:
         result_of(**{"concurrency": 12} | settings)
     assert "\n" not in str(error.value)
+
+
+def test_a_configuration_needs_a_clock():
+    with pytest.raises(UserError, match="--concurrency: 4: asynchronous rounds need the simulated clock; add --timing"):
+        pose(fedjax_sel.Config().replace(**SMALL | {"concurrency": 4, "timing": "none"}))
 
 
 @pytest.mark.parametrize("settings", [{"concurrency": 8}, {"deadline": "q0.8", "late_reports": "use"}])

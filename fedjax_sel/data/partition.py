@@ -216,9 +216,8 @@ def split_tests(
 
     With `share`, each client tests on this share of its examples; an unseen client tests on all of its examples.
     Without it, natural clients, unseen ones too, test on their own examples of the test set, if the data set names
-    their owners. No
-    client trains on an example that another one tests on; `originals` names the examples, one array per client, if the
-    partition is of copies.
+    their owners. No client trains on an example that another one tests on; `originals` names the examples, one array
+    per client, if the partition is of copies.
 
     Returns:
         The partition of the training clients' training examples, and the tests; None without tests.

@@ -63,7 +63,8 @@ def fl_dp3s(
         profile: data profile: `fc1` (the paper's) or `fc1-relu`; or the paper's baselines `gradient` (full-batch
             gradient) and `representative-gradient` (result of one local training).
         pool: number of clients M drawn uniformly in each round, as the ground set of the k-DPP. None: all clients, as
-            in the paper; consider a pool if the N x N kernel does not fit in memory, or if clients are absent.
+            in the paper; consider a pool if the N x N kernel does not fit in memory, or if a thousand
+            clients are not always available.
     """
     request = _REQUESTS[profile]
     size = pool or 0

@@ -321,7 +321,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
         rows = jnp.asarray(table)[round, ids]
         return jnp.where(reported.reshape((-1,) + (1,) * (rows.ndim - 1)), rows, 0)
 
-    updates, kept = jax.tree.map(arrived, world.updates), arrived(world.finite).astype(bool)
+    updates, kept = jax.tree.map(arrived, world.updates), reported & jnp.asarray(world.finite)[round, ids]
 
     def mean(leaf: jax.Array) -> jax.Array:
         rows = jnp.where(kept.reshape((-1,) + (1,) * (leaf.ndim - 1)), leaf, 0.0)

@@ -91,8 +91,6 @@ _TEXT = SHAKESPEARE.replace(**_TEXT_COMMON, num_selected=10, rounds=100)
 _CNN = FEDCOR_CIFAR10.replace(
     **_COMMON, holdout=0.0, loss_on="train", local_epochs=1, rounds=1000, precision="bfloat16"
 )
-
-
 _LOOK: dict[str, Any] = {"rounds": 200, "seeds": SEEDS[:6], "eval_every": 5, "precision": "float32"}
 
 

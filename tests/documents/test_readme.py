@@ -122,8 +122,9 @@ def test_its_advice_follows_from_the_results():
         "only `fed_cbs` gains."
     ).format(*gains, *at_equal_seconds, added[1], added[0], added[2])
     assert words in " ".join(READ.split()) and more[1][0]["accuracy_verdict"] == "not significant"
-    in_time = {row: sized[0][row]["accuracy_at_equal_seconds_verdict"] for row in ("clustered", "fed_cbs")}
-    assert in_time == {"clustered": "not significant", "fed_cbs": "better"}
+    for one in (sized[0], by_share[0]):  # also beyond data share
+        in_time = {row: one[row]["accuracy_at_equal_seconds_verdict"] for row in ("clustered", "fed_cbs")}
+        assert in_time == {"clustered": "not significant", "fed_cbs": "better"}
     at_best = {by_share[0][row]["accuracy_at_best_round_verdict"] for row in ("clustered", "fed_cbs")}
     assert at_best == {"not significant"}
     traffic = [float(leaderboard(name)["fedcor"]["times_random"]) for name in ("gray-1label", "text-roles")]
@@ -195,6 +196,10 @@ def test_what_choosing_says_follows_from_the_results():
     first = leaderboard("color-2labels-first")
     words = f"with 0.03, which ties, `fed_cbs` gains {float(first['fed_cbs']['accuracy_difference']):.3f})"
     assert words in advice
+    texts = [page.read_text(encoding="utf-8") for page in (pages.ROOT / "results" / "leaderboard").glob("*/README.md")]
+    ends = [text.split("At an end of its grid: ")[1] for text in texts if "At an end of its grid: " in text]
+    assert len(ends) == 6 and all(end.startswith("FedYogi, ") for end in ends)
+    assert "FedYogi's at ends of grids in six settings" in advice
     lost = [-float(settings["gray-1label"][row]["accuracy_difference"]) for row in ("greedyfed", "gpfl", "oort")]
     of_color = [one["greedyfed"] for name, one in settings.items() if name.startswith("color")]
     on_color = sorted(-float(one["accuracy_difference"]) for one in of_color)

@@ -3,7 +3,8 @@
 
     python benchmarks/absence.py runs/absence --out results/absence/lost.csv
 
-Reads the run folders described in results/absence/README.md and prints the table of that page, without training.
+Reads the run folders described in results/absence/README.md, without training. `python tools/tables.py` then fills the
+page.
 """
 
 import argparse
@@ -38,28 +39,14 @@ def lost(runs: Path) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Return the Markdown table of the page."""
-    lines = ["| available | " + " | ".join(ALGOS) + " |", "|---|" + "---|" * len(ALGOS)]
-    for share in SHARES:
-        cells = [
-            f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
-            for row in rows
-            if row["share"] == share
-        ]
-        lines.append(f"| {float(share):.0%} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="folder with the comparisons 1/, 0.7/ and 0.5/")
-    parser.add_argument("--out", type=Path, help="CSV file to write (default: none)")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file to write")
     flags = parser.parse_args()
     rows = lost(flags.runs)
-    print(table(rows))
-    if flags.out is not None:
-        with flags.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list[str](FIELDS), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    with flags.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list[str](FIELDS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"Written to {flags.out}")

@@ -78,30 +78,15 @@ def compared(seeds: int, rounds: int) -> list[dict[str, str]]:
     return rows
 
 
-def table(rows: list[dict[str, str]]) -> str:
-    """Return the Markdown table of the page."""
-    lines = ["| FedCor | accuracy | GEMD | change from full availability |", "|---|---|---|---|"]
-    for row in rows:
-        less = (
-            f"{float(row['difference']):+.3f} ({float(row['low']):+.3f} to {float(row['high']):+.3f}), {row['verdict']}"
-            if row["verdict"]
-            else ""
-        )
-        accuracy = f"{float(row['accuracy']):.3f} ± {float(row['sd']):.3f}"
-        lines.append(f"| {row['case']} | {accuracy} | {float(row['gemd']):.2f} | {less} |")
-    return "\n".join(lines)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10, help="number of seeds (default: 10)")
     parser.add_argument("--rounds", type=int, default=30, help="number of rounds (default: 30)")
-    parser.add_argument("--out", type=Path, help="CSV file to write (default: none)")
+    parser.add_argument("--out", type=Path, required=True, help="CSV file to write")
     flags = parser.parse_args()
     rows = compared(flags.seeds, flags.rounds)
-    print(table(rows))
-    if flags.out is not None:
-        with flags.out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, list[str](FIELDS), lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+    with flags.out.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list[str](FIELDS), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    print(f"Written to {flags.out}")

@@ -58,9 +58,7 @@ def page(runs: Runs) -> str:
 
 def numbers(entry: str, place: int) -> Numbers:
     """Return one set of numbers of a published table, by index."""
-    found = published.get(entry).numbers
-    assert found is not None
-    return found[place]
+    return published.get(entry).numbers[place]
 
 
 def beside(about: str, runs: Runs, field: str, digits: int, paper: Numbers) -> str:

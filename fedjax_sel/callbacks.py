@@ -149,7 +149,7 @@ class StopAtTarget:
     def start(self, config: Any, rounds: int) -> None:
         """Reset the seeds that have reached the target, a target accuracy being in (0, 1]."""
         del rounds
-        if config.flat()["task"] == "classification" and not 0 < self._target <= 1:
+        if config.has_accuracy and not 0 < self._target <= 1:
             raise UserError(f"StopAtTarget: {shown(self._target)} is not in (0, 1]; give an accuracy such as 0.62")
         self._reached = None
 

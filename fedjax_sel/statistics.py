@@ -221,6 +221,11 @@ class Comparison(NamedTuple):
     seeds: int
     verdict: str
 
+    @property
+    def is_significant(self) -> bool:
+        """Whether the verdict is "better" or "worse"."""
+        return self.verdict in (BETTER, WORSE)
+
 
 def least_pairs(alpha: float = ALPHA) -> int:
     """Return the smallest number of pairs with which a comparison can be significant: 6 at a family-wise error of 0.05.

@@ -95,7 +95,7 @@ def time_grouped(seconds: float, model: str, precision: str, small: bool, guess:
     Args:
         seconds: see `child.each`.
         model: the model whose layer in LAYERS is timed.
-        precision: one of `products.PRECISIONS`.
+        precision: one of `models.core.PRECISIONS`.
         small: whether images, cohort and batch are tiny.
         guess: estimated seconds per case.
 

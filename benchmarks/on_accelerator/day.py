@@ -171,7 +171,7 @@ class Day:
     def _answers(self, flags: Sequence[str]) -> bool:
         limit = self._limit(self._start)
         try:
-            return bool(list(children.run({"": Child("on_accelerator.machine:answer")}, flags, limit, limit)))
+            return bool(list(children.run({"": Child("on_accelerator.machine:look")}, flags, limit, limit)))
         except ChildError:
             return False
 

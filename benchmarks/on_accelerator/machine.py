@@ -33,8 +33,3 @@ def look(seconds: float) -> Iterator[dict[str, Any]]:
             if re.fullmatch(PACKAGES, name := str(one.metadata["Name"]).lower())
         },
     }
-
-
-def answer(seconds: float) -> Iterator[dict[str, Any]]:
-    """Yield a record once the devices have started; with an unsupported XLA flag, the process aborts before."""
-    yield from look(seconds)

@@ -140,8 +140,8 @@ def measures(runs: "Sequence[Run]") -> str:
         result, table = fedjax_sel.load(path), {}
         for measure, values in (fedjax_sel.measures(result) if result.weights else {}).items():  # None: not ended
             table[f"{measure} (test set)"] = " ± ".join(filter(None, command_line.mean_and_deviation(measure, values)))
-        own = fedjax_sel.measures(result, on="clients") if result.weights and result.final_client_tests() else {}
-        for measure, values in own.items():
+        tested = result.weights and result.final_client_tests()
+        for measure, values in (fedjax_sel.measures(result, on="clients") if tested else {}).items():
             split = np.split(values, [result.config.num_training_clients], axis=1)
             for whose, values in zip(("clients", "unseen clients"), split):
                 if np.isnan(values).all():  # no such client, or none with test data

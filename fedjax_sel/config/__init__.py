@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from fedjax_sel.core import parsing, plugins
 from fedjax_sel.core.parsing import one_of, shown
-from fedjax_sel.core.plugins import AtLeastOne, CountOrZero, Decay, NonNegative, Positive, PositiveShare, Within
+from fedjax_sel.core.plugins import AtLeastOne, Decay, NonNegative, Positive, PositiveShare, Within
 from fedjax_sel.errors import UserError
 
 VALUE = "value:"
@@ -152,7 +152,7 @@ _LIMIT = _range(parsing.deadline, "is neither seconds above 0 nor a quantile suc
 # Types of fields, with ranges. `convert` checks seeds and epochs.
 Pairs = tuple[tuple[str, Any], ...]
 Count = Annotated[int, Within(1, 2**31 - 1)]
-Seed = Annotated[int, Within(0, 2**31 - 1)]
+CountOrZero = Seed = Annotated[int, Within(0, 2**31 - 1)]
 Steps = Annotated[int, Within(1, 100_000)]
 Folder = Annotated[str, _range(len, "is empty; name a folder, or remove the flag")]
 ClientSizes = Annotated[str, _CLIENT_SIZES]
@@ -646,6 +646,11 @@ class Config:
         return self.selection.available_share == 1 and not limited and not in_flight
 
     @property
+    def has_accuracy(self) -> bool:
+        """Whether the first measure of the task is an accuracy, from 0 to 1."""
+        return self.model.task in ("classification", "multilabel", "next_token")
+
+    @property
     def num_training_clients(self) -> int:
         """The number of clients that can train: N without the unseen clients, of which there is at least one."""
         share, total = self.partition.unseen_clients, self.partition.num_clients
@@ -747,7 +752,7 @@ def validate(config: Config) -> None:
             "--model mlp or mypackage.module:factory" if name == "model" else f"a --{name} mypackage.module:factory"
         )
         need(f"{name}_args", own or not values[f"{name}_args"], f"needs {allowed}")
-    if values["target_accuracy"] is not None and values["task"] in ("classification", "multilabel", "next_token"):
+    if values["target_accuracy"] is not None and config.has_accuracy:
         need("target_accuracy", values["target_accuracy"] <= 1, "is not a fraction between 0 and 1, such as 0.62")
     _ = config.model.hidden_units  # raises a UserError of its own
     n, cohort, rounds = config.num_training_clients, config.cohort_size, values["rounds"]

@@ -74,8 +74,7 @@ class Given:
             return None
         drawn = [np.array([self.law.jitter])]
         for seed, part in zip(seeds, self.partitions):
-            labels, classes = self.dataset.train_labels, self.dataset.num_classes
-            counts = part.label_counts(labels, classes) if self.dataset.has_classes else np.zeros((len(part.sizes), 1))
+            counts = part.label_counts(self.dataset.train_labels, self.dataset.num_classes)
             drawn += self.law.draw(np.random.default_rng(seed), Clients(part.sizes, counts))
         return np.concatenate([np.asarray(part, np.float32) for part in drawn])
 

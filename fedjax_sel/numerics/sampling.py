@@ -34,7 +34,7 @@ def descending(values: jax.Array) -> jax.Array:
 
 
 def word_at(words: jax.Array, place: jax.Array | int) -> jax.Array:
-    """Return element `place` of the sorted words, uint32 [N]; a negative place acts as 0, one above N - 1 is `LAST`."""
+    """Return element `place` of the sorted words, a uint32 scalar: with a negative place the first, beyond N `LAST`."""
     needed = jnp.maximum(jnp.asarray(place, jnp.int32) + 1, 1)
 
     def two_bits(step: jax.Array, prefix: jax.Array) -> jax.Array:

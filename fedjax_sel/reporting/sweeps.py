@@ -20,12 +20,13 @@ Grid = Mapping[str, Mapping[str, Any]]
 """Name of a setting -> its values by field."""
 
 
-def make_grid(values: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
-    """Return every combination of the fields' values, by the name of the setting.
+def make_grid(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return every combination of the fields' values, one or a sequence each, by the name of the setting.
 
     Raises:
         UserError: a field is unknown, or all settings have the same.
     """
+    values = {field: parsing.as_list(tried) for field, tried in values.items()}
     for field in values:
         parsing.one_of("sweep", field.replace("-", "_"), set(flat_types()) - NOT_SWEPT)
     found = {}

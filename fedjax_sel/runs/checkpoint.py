@@ -227,7 +227,7 @@ def like(shapes: Weights, weights: Weights, config: Config | None = None) -> Wei
     """
     wanted, given = names_of(shapes), names_of(weights)
     if (found := _difference(wanted, given)) is not None:
-        if config is None:
+        if config is None or config.run.out is None:
             raise UserError(f"the weights do not match this model: {found}")
         name = config.model.model.removeprefix(VALUE)
         raise UserError(

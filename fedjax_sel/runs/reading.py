@@ -11,13 +11,12 @@ import jax
 import numpy as np
 
 from fedjax_sel import devices
-from fedjax_sel.config import PAIRS, Config, DataConfig, ModelConfig, PartitionConfig
+from fedjax_sel.config import PAIRS, VALUE, Config, DataConfig, ModelConfig, PartitionConfig, is_value
 from fedjax_sel.core import files, jax_settings
 from fedjax_sel.core.parsing import shown
-from fedjax_sel.data import federation as fed
 from fedjax_sel.data.federation import Federation
 from fedjax_sel.errors import UserError
-from fedjax_sel.experiment import VALUE, Experiment, experiment_of, is_value
+from fedjax_sel.experiment import Experiment, experiment_of
 from fedjax_sel.experiment.problem import Problem, pose
 from fedjax_sel.models import Model
 from fedjax_sel.runs import checkpoint, folder, run_files
@@ -205,11 +204,7 @@ def per_client(
     if on == "test" and problem.client_tests is None:
         raise UserError("per_client: the clients have no test data; run with client_test=0.2 or unseen_clients=0.1")
     host, plan, _ = layout.lay_out(problem, len(result.seeds))
-    shared = {name: getattr(host, name) for name in Federation._fields if name not in fed.PER_REPLICATE}
-    own = {name: getattr(host, name) for name in fed.PER_REPLICATE}
-    federation = Federation(
-        **devices.place(plan.mesh, shared, devices.WHOLE), **devices.place(plan.mesh, own, devices.PER_SEED)
-    )
+    federation = devices.place(plan.mesh, host, SPECS)
 
     def measure(federation: Federation, weights):
         return evaluation.client_measures(plan, federation, weights, tests=on == "test")

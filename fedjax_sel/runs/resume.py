@@ -23,7 +23,7 @@ from fedjax_sel.strategies.contract import Strategy
 def depends_on_num_rounds(strategy: Strategy, sizes: tuple[int, int], one: int, other: int, *flags: bool) -> bool:
     """Return whether a hook of a strategy differs between runs of two lengths, `one` and `other`.
 
-    The sizes, N and K, and the flags are as for `contract.traced`.
+    The sizes, N and K, and the flags are as for `checks.traced`.
     """
 
     def programs(num_rounds: int) -> dict[str, Any]:

@@ -13,9 +13,6 @@ import numpy as np
 
 from fedjax_sel.core import jax_settings
 
-PURPOSES = ("data", "model", "selection", "training", "facts", "availability", "reports", "privacy")
-"""Purposes of random streams. A purpose's position is part of its stream: append, never reorder."""
-
 
 class Streams(NamedTuple):
     """Root seeds or keys of each purpose, one per replicate, [S]. `data` is absent: it is drawn on the host."""
@@ -27,6 +24,10 @@ class Streams(NamedTuple):
     availability: Any
     reports: Any  # lost reports
     privacy: Any = None  # noise of answers and of aggregates; None unless the run is `private`
+
+
+PURPOSES = ("data", *Streams._fields)
+"""Purposes of random streams. A purpose's position is part of its stream: append, never reorder."""
 
 
 def roots(seeds: Sequence[int], fixed: dict[str, int | None], private: bool = False) -> Streams:

@@ -110,7 +110,7 @@ def one_step(
     )
     version += (aggregated.reports.mask & finite).any(axis=1)
     carry = round.close_round(context, selection, trained, reports, known, step, records)
-    return carry._replace(flight=Flight(dispatch(table, new, selection.ids), version)), records
+    return carry._replace(flight=Flight(written(table, new.in_flight, selection.ids, new), version)), records
 
 
 def arrivals(
@@ -145,11 +145,6 @@ def factors(weight: StalenessWeight, staleness: jax.Array, table: LateReports, u
     largest = distances.max(axis=1, keepdims=True)
     shares = distances / jnp.where(largest > 0, largest, 1.0)
     return (1.0 - weight.beta) * factor + weight.beta * (1.0 - jnp.exp(-shares))
-
-
-def dispatch(table: LateReports, new: LateReports, ids: jax.Array) -> LateReports:
-    """Return the table with the `new` reports that are in flight, leaves [S, K, ...], of the clients `ids`."""
-    return written(table, new.in_flight, ids, new)
 
 
 def _join(of_cohort: jax.Array, of_table: jax.Array) -> jax.Array:

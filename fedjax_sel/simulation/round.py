@@ -358,7 +358,10 @@ def record(
 
 
 def _every(plan: Plan, round: jax.Array, period: int, measure: Callable[[], Any]) -> Any:
-    """Measure in every period-th round and in each that can be the last; otherwise, and if period is 0, return NaN."""
+    """Measure in every period-th round and in each that can be the last; otherwise return NaN, and zeros for integers.
+
+    A period of 0 means never.
+    """
     if period == 1:
         return measure()
     measure = jax_settings.traced_once(measure)

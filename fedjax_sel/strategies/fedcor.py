@@ -12,7 +12,7 @@ Select the client with the best prediction, condition the Gaussian on it, and re
     beta      anneal                     scalar    annealing factor                                        (Eq. 9)
     p_i       `importance_of`            [N]       n_i / sum n
     mu        `mean`                     [N]       mean of the Gaussian; does not affect the selection     (Eq. 12)
-    theta     discount                             weight of a sample, theta^age                           (Eq. 17)
+    theta     discount                             weight of a sample, theta^age; gamma = theta^Dt (C.1)   (Eq. 17)
     M         reuse, warmup_reuse                  earlier collections that a fit reuses                   (Eq. 17)
     Dt, S     interval, probes                     rounds between updates, random cohorts per update
 

@@ -4,7 +4,7 @@ Each round draws random candidates, whose durations are known from the start. Th
 candidates that the deadline allows, at most K.
 
     symbol     here                   shape    meaning
-    d          State.num_candidates   scalar   number of candidates, the fraction C of the N clients, rounded up
+    d          count(env)             scalar   number of candidates, the fraction C of the N clients, rounded up
     K'         candidates             [d]      the candidates, drawn uniformly
     total_k    info.seconds.value[k]  scalar   k's download, training and upload of a model
     T_round    `round_seconds`                 deadline of a round

@@ -6,7 +6,7 @@ AFL without excluded clients (alpha_1 = 0) and without uniform draws (alpha_3 = 
     symbol   here                      shape    meaning
     l_k      now.info.loss.value[k]    scalar   mean loss of the last received model on k's data, before training
     n_k      now.env.sizes[k]          scalar   training examples
-    v_k      logits                    [N]      temperature sqrt(n_k) l_k; the cohort is drawn with weights exp(v_k)
+    v_k      `valuations`              [N]      sqrt(n_k) l_k; the cohort is drawn with weights exp(temperature v_k)
 
 Information bought: the loss of all clients at the start (N models down, N floats up), then one float from each selected
 client per round, until the last active round.

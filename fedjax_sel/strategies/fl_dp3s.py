@@ -33,6 +33,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from fedjax_sel.core.jax_settings import enable_x64
+from fedjax_sel.core.plugins import Count
 from fedjax_sel.numerics import decompositions, kdpp, sampling
 from fedjax_sel.strategies.contract import Now, Selection, Strategy, check_count
 from fedjax_sel.strategies.facts import ALL, NEVER, Request, at_start
@@ -55,7 +56,7 @@ class State(NamedTuple):
 
 
 def fl_dp3s(
-    *, profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1", pool: int | None = None
+    *, profile: Literal["fc1", "fc1-relu", "gradient", "representative-gradient"] = "fc1", pool: Count | None = None
 ) -> Strategy:
     """Make FL-DP3S.
 

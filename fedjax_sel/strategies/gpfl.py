@@ -9,10 +9,10 @@ the round's change in accuracy. The next cohort has the largest scores: mean rew
     c_i       project              [K]      <Delta_i, g> / ||g||                                              (Eq. 3)
     c~_i      shares               [K]      softmax of c over the cohort                                      (Eq. 5)
     f_t       outcome_factor       scalar   2 exp(A' - A), or by the loss F where the accuracy A is unchanged (Eq. 8)
-    rbar_i    reward_sum / count   [N]      sum of f c~_i / n_i                                               (Eq. 6)
+    mu~_i     reward_sum / count   [N]      mean reward, the sum of f c~_i / n_i                              (Eq. 6)
     n_i       State.count          [N]      rounds in which i was selected
     alpha_t   exploration          scalar   rho t / T                                                         (Eq. 7)
-    u_i       scores               [N]      rbar_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)
+    u_i       scores               [N]      mu~_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)
 
 Information bought: the server's own evaluation of every global model. start="all-clients" adds one local update of
 every client at the start (N models down, N P floats up). The server reads single updates (no secure aggregation).
@@ -79,7 +79,7 @@ class Numbers(NamedTuple):
     n: Counted  # argument of the logarithm
     first_round: int  # t of the first selection: 0 counts completed rounds, 1 includes the current round
     rho: float = 1.0
-    smoothing: float = 0.1  # the paper's gamma; used with direction="smoothed"
+    smoothing: float = 0.1  # used with direction="smoothed"; the value is that of the paper's momentum gamma
     warm_up_rounds: int = 20  # used with start="warm-up-sweep"
 
 
@@ -238,7 +238,7 @@ def gpfl(
         n: argument of the logarithm: rounds t, or selections t K.
     """
     numbers = resolve(**locals())
-    gamma = numbers.smoothing if numbers.direction == "smoothed" else 0.0
+    smoothing = numbers.smoothing if numbers.direction == "smoothed" else 0.0
     own_direction = numbers.direction == "current"
 
     def init(key: jax.Array, now: Now) -> State:
@@ -314,7 +314,7 @@ def gpfl(
             projections=projections,
             direction=state.direction
             if own_direction
-            else jnp.where(moved, gamma * state.direction + step, state.direction),
+            else jnp.where(moved, smoothing * state.direction + step, state.direction),
             known=state.known | moved,
         )
 

@@ -6,13 +6,13 @@ probability is uniform. Weights by inverse probability keep the aggregated updat
 
     symbol       here                   shape    meaning
     lambda_i     now.env.importance     [N]      n_i / sum n
-    pi_t(i)      norms                  [places] lambda_i ||w_i - w||, the feedback of client i in round t
+    pi_t(i)      sqrt(squares)          [places] lambda_i ||w_i - w||, the feedback of client i in round t
     omega_i      State.feedback         [N]      sum over the rounds with client i of pi_t(i)^2 / p~_i
     theta        share                  scalar   uniform share, (N / (T K))^(1/3) for T rounds, at most 1
     G            sqrt(State.bound)      scalar   bound of the feedback
     gamma        G^2 N / (theta K)      scalar   regularization of the sums
-    p_i          probabilities          [N]      min(1, c a_i) with sum K, for a_i = sqrt(omega_i + gamma)
-    p~_i         inclusion              [N]      (1 - theta) p_i + theta K / N: probability of client i
+    p_i          `capped_proportional`  [N]      min(1, c a_i) with sum K, for a_i = sqrt(omega_i + gamma)
+    p~_i         `probabilities`        [N]      (1 - theta) p_i + theta K / N: probability of client i
 
 The probabilities p minimize sum (omega_i + gamma) / p_i: the estimated variance of all rounds so far, plus the
 regularization. The first round is uniform.

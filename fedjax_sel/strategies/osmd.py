@@ -14,7 +14,7 @@ q is their mixture with weights theta that follow the experts' losses (adaptive 
     theta_e  State.trust           [E]      weight of expert e; at first (1 + 1/E) / (e (e + 1))
     q        probabilities         [N]      sum_e theta_e q_e, among the available clients
     r_i      number of draws       scalar   draws of client i in this round
-    eta_e    steps                 scalar   2^(e-1) K^2 alpha^3 / (N^3 a) sqrt(log N / (2 T))
+    eta_e    rates, scaled         scalar   2^(e-1) K^2 alpha^3 / (N^3 a) sqrt(log N / (2 T))
     gamma    hedge / sqrt(a)       scalar   alpha / N sqrt(8 K / (T a))
 
 After a round, with the estimated losses l_e = sum_i r_i a_i / (K^2 q_e,i q_i):

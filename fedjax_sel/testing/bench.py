@@ -11,6 +11,7 @@ import numpy as np
 from jax import lax
 
 from fedjax_sel.core import jax_settings
+from fedjax_sel.simulation.availability import LARGEST
 from fedjax_sel.strategies import checks, contract, protocol
 from fedjax_sel.strategies.checks import COUNTS, MODEL, OUTPUT_LAYER
 from fedjax_sel.strategies.contract import (
@@ -72,7 +73,6 @@ class Report(NamedTuple):
             raise ConformanceError("\n".join([f"strategy {self.strategy!r} does not conform:", *lines]))
 
 
-LARGEST_LOSS = 1e6  # the simulator's upper bound of losses
 RANK = 9  # rank of the clients' updates
 
 
@@ -169,7 +169,7 @@ class World(NamedTuple):
         """Return a world with losses at the simulator's bounds, and large vectors."""
         t, n = self.missing.shape
         pattern = (np.arange(t)[:, None] + np.arange(n)) % 4
-        losses = np.array([LARGEST_LOSS, 0.0, LARGEST_LOSS, 1.0], np.float32)[pattern]
+        losses = np.array([LARGEST, 0.0, LARGEST, 1.0], np.float32)[pattern]
 
         def of_kind(kind: str, value: np.ndarray) -> np.ndarray:
             if KINDS[kind].is_loss and value.ndim == 2:
@@ -197,7 +197,7 @@ class World(NamedTuple):
             shape = (t, n) + (1,) * (table.ndim - 2)
             return np.where(broken.reshape(shape), bad.reshape((1, n, *shape[2:])), table)
 
-        after = np.where(broken, np.float32(LARGEST_LOSS), self.losses_after)
+        after = np.where(broken, np.float32(LARGEST), self.losses_after)
         updates = jax.tree.map(spoil, self.updates)
         return self._replace(updates=updates, losses_after=after, finite=~broken, missing=missing)
 
@@ -331,7 +331,7 @@ def outcome_of(strategy: Strategy, world: World, round: jax.Array, selection: An
     if any(request.kind == "server_metrics" for request in strategy.requests):
         metrics = jax.tree.map(lambda leaf: jnp.asarray(leaf)[round], world.metrics)
     after = arrived(world.losses_after)
-    before, lengths = jnp.minimum(after * 1.25, LARGEST_LOSS), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
+    before, lengths = jnp.minimum(after * 1.25, LARGEST), jnp.asarray(world.sizes, jnp.float32)[ids] / 100.0
     subsets = protocol.subset_loss_placeholder(strategy, jnp.where(kept, after, 0.0))
     durations = world.facts.get("seconds")
     seconds = None if durations is None else arrived(durations)

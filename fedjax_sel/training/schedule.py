@@ -108,12 +108,12 @@ def num_steps(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.
     """Return the number of steps of a client with `size` examples."""
     if work.steps is not None:
         return jnp.full_like(size, work.steps)
-    return epochs * -(-size // work.batch_size)
+    return epochs * steps_a_pass(work, size)
 
 
 def steps_a_pass(work: LocalWork, size: jax.Array) -> jax.Array:
     """Return the number of steps in one pass over `size` examples."""
-    return -(-size // jnp.minimum(size, work.batch_size))
+    return -(-size // work.batch_size)
 
 
 def num_examples(work: LocalWork, size: jax.Array, epochs: jax.Array | int) -> jax.Array:
@@ -145,8 +145,8 @@ def batch(work: LocalWork, drawn: Order, step: jax.Array, size: jax.Array) -> tu
         straddles = index >= size
         both = jax.tree.map(lambda leaf: jnp.where(straddles, leaf[first + 1][:, None], leaf[first][:, None]), drawn)
         return position(both, jnp.where(straddles, index - size, index), size), counts
-    steps_a_pass = -(-size // work.batch_size)
-    first = step % steps_a_pass * work.batch_size
-    this_pass = jax.tree.map(lambda leaf: leaf[step // steps_a_pass], drawn)
+    length = steps_a_pass(work, size)
+    first = step % length * work.batch_size
+    this_pass = jax.tree.map(lambda leaf: leaf[step // length], drawn)
     index = first + slots % jnp.minimum(size - first, work.batch_size)
     return position(this_pass, index, size), first + slots < size

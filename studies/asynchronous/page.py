@@ -130,7 +130,7 @@ def _share(held: Held, row: str, kind: str) -> str:
 def _gain(one: Comparison | None) -> str:
     if one is None:
         return ""
-    return f"**{one.difference:+.3f}**" if one.verdict in (BETTER, WORSE) else f"{one.difference:+.3f}"
+    return f"**{one.difference:+.3f}**" if one.is_significant else f"{one.difference:+.3f}"
 
 
 def _markdown(held: Held, table: Table) -> str:
@@ -143,7 +143,7 @@ def _markdown(held: Held, table: Table) -> str:
         mode, algo = name.split()
         gain = table.gains.get(name)
         faster = f"{table.speedup(name):.1f}"
-        if name in table.saved and table.saved[name].verdict in (BETTER, WORSE):
+        if name in table.saved and table.saved[name].is_significant:
             faster = f"**{faster}**"
         steps = (one.time <= SECONDS).sum(axis=1).mean()
         cells = [

@@ -103,15 +103,16 @@ def make_parser(study: Study) -> Parser:
     parser = Parser(prog=prog, usage=f"{prog} PART ... [flags]", description=study.description, epilog=study.epilog)
     what = parser.add_argument_group("what to run")
     what.add_argument("parts", nargs="*", metavar="PART", help="parts or groups of parts; --list shows them")
-    what.add_argument("--list", action="store_true", help="list all parts with their amount of work, and exit")
+    without_runs = what.add_mutually_exclusive_group()
+    without_runs.add_argument("--list", action="store_true", help="list all parts with their amount of work, and exit")
     what.add_argument(
         "--algos", nargs="+", metavar="ALGO", help="strategies to run now; later commands add others (default: all)"
     )
-    what.add_argument(
+    without_runs.add_argument(
         "--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run"
     )
     if study.has_check:
-        what.add_argument(
+        without_runs.add_argument(
             "--check",
             action="store_true",
             help="compare pages and verdicts with the curves, and the commits of runs with the protocol's",

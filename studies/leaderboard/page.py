@@ -17,7 +17,7 @@ from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.reporting.plots import COLORS
-from fedjax_sel.statistics import BETTER, WORSE, Comparison
+from fedjax_sel.statistics import BETTER, Comparison
 from fedjax_sel.strategies import privacy
 from studies.boards import check as checks
 from studies.boards import measures, series
@@ -80,7 +80,7 @@ class Table(NamedTuple):
 
 
 def _bold(text: str, one: Comparison) -> str:
-    return f"**{text}**" if one.verdict in (BETTER, WORSE) else text
+    return f"**{text}**" if one.is_significant else text
 
 
 def make_table(rows: Mapping[str, Series]) -> Table:
@@ -628,7 +628,7 @@ def picture(out: Path) -> bytes | None:
             one = table.found.get((MAIN, row))
             if one is not None:
                 at = height - 0.7 * (place / max(1, len(found) - 1) - 0.5)
-                inside = color if one.verdict in (BETTER, WORSE) else "white"
+                inside = color if one.is_significant else "white"
                 axes.plot([one.low, one.high], [at, at], color=color, linewidth=1)
                 axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=inside)
     for height in range(0, len(rows), 2):

@@ -138,7 +138,7 @@ def _lead(table: Standings | None, measure: str, row: str) -> str:
     if not found:
         return ""
     words = f"{found[0].difference:+.3f}"
-    return f"**{words}**" if found[0].verdict in (statistics.BETTER, statistics.WORSE) else words
+    return f"**{words}**" if found[0].is_significant else words
 
 
 def _sentences(name: str, parts: list[str], tables: Mapping[str, Standings]) -> list[str]:

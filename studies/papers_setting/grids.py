@@ -4,7 +4,7 @@ from functools import partial
 
 from fedjax_sel import Config
 from studies.boards import measures, series
-from studies.boards.grid import Grid
+from studies.boards.grid import BASELINE, Grid
 from studies.papers_setting import clock, information, settings, tuning
 from studies.papers_setting.settings import SETTINGS, Setting
 
@@ -63,7 +63,7 @@ REFERENCE, TUNING = "reference-", "-rates"
 
 
 def _reference(setting: Setting) -> tuple[Grid, Grid]:
-    bare = settings.configuration(setting, settings.Contender(settings.BASELINE)).replace(model_dropout=0.0)
+    bare = settings.configuration(setting, settings.Contender(BASELINE)).replace(model_dropout=0.0)
     tuned = bare.replace(seeds=(100, 101, 102), tuning_share=0.1)
     rates = {f"rate={rate:g}": tuned.replace(learning_rate=rate) for rate in RATES}
     name, title = REFERENCE + setting.name, f"{setting.title}: random selection, no dropout"
@@ -71,11 +71,11 @@ def _reference(setting: Setting) -> tuple[Grid, Grid]:
     def best(held: series.Setting) -> dict[str, Config]:
         found = {row: float(measures.last_rounds(one).mean()) for row, one in held.rows.items()}
         rate = rates[max(found, key=lambda row: found[row])].training.learning_rate
-        return {settings.BASELINE: bare.replace(learning_rate=rate)}
+        return {BASELINE: bare.replace(learning_rate=rate)}
 
     return (
         Grid(name + TUNING, "reference", f"{title}, learning rates", rates, setting.num_classes, own_seeds=True),
-        Grid(name, "reference", f"{title}, tuned", {settings.BASELINE: bare}, setting.num_classes, after=name + TUNING,
+        Grid(name, "reference", f"{title}, tuned", {BASELINE: bare}, setting.num_classes, after=name + TUNING,
              choose=best),
     )  # fmt: skip
 
@@ -86,12 +86,6 @@ def _clock(setting: Setting) -> tuple[Grid, ...]:
     )
 
 
-def _fedxplore() -> Grid:
-    setting = settings.fedxplore()
-    rows = {algo: settings.configuration(setting, settings.Contender(algo)) for algo in settings.FEDXPLORE_ALGOS}
-    return Grid(setting.name, "fedxplore", setting.title, rows, setting.num_classes)
-
-
 def _grids() -> dict[str, Grid]:
     found = [_of_setting(setting) for setting in SETTINGS.values()]
     found += [grid for name in TUNED for grid in _tuned(SETTINGS[name])]
@@ -100,7 +94,6 @@ def _grids() -> dict[str, Grid]:
     ]
     found += [grid for name in information.SETTINGS for grid in _information(SETTINGS[name])]
     found += [grid for name in clock.SETTINGS for grid in _clock(SETTINGS[name])]
-    found.append(_fedxplore())
     return {grid.name: grid for grid in found}
 
 

@@ -12,7 +12,7 @@ from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
 from studies import aggregates
 from studies.boards import series
-from studies.boards.grid import contender
+from studies.boards.grid import BASELINE, contender
 from studies.boards.measures import LAST_SHARE, last_rounds
 from studies.papers.entries import fedcor
 from studies.papers.entry import Cell
@@ -206,10 +206,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
             pictures.leads_by_cost, {title: rows for title, (_, rows) in panels.items()}, costs
         )
     first, rows = next(iter(together.items()), ("", []))
-    if leading := [one for one in rows if across.ahead(one) and one.name != settings.BASELINE]:
+    if leading := [one for one in rows if across.ahead(one) and one.name != BASELINE]:
         names = groups[first]
         rounds, best = tables[names[0]].shared.rounds, _best(leading, names, boards)
-        again = settings.Contender(settings.BASELINE, settings.SERVER_OPTIMIZER).name
+        again = settings.Contender(BASELINE, settings.SERVER_OPTIMIZER).name
         page += [ANSWER.format(best=best, rounds=rounds, settings=len(names))]
         page.append(price.by_bytes.table(names, boards, tables, [*(one.name for one in leading), again]))
         score = next(iter(across.SCORES))
@@ -366,10 +366,10 @@ def _without_dropout(found: Mapping[str, series.Setting]) -> str:
     columns = []
     for name in names:
         usual = {row: float(last_rounds(one).mean()) for row, one in _under_fedavg(found[name].rows).items()}
-        bare = float(last_rounds(found[f"no-dropout-{name}"].rows[settings.BASELINE]).mean())
+        bare = float(last_rounds(found[f"no-dropout-{name}"].rows[BASELINE]).mean())
         best = max((row for row in usual if row != settings.UPPER_REFERENCE), key=usual.__getitem__)
         columns.append(
-            (f"{usual[settings.BASELINE]:.3f}", f"{bare:.3f}", _reference(found, name), f"{usual[best]:.3f} ({best})")
+            (f"{usual[BASELINE]:.3f}", f"{bare:.3f}", _reference(found, name), f"{usual[best]:.3f} ({best})")
         )
     heads = (
         "random selection, dropout 0.5", "random selection, no dropout", "random selection, no dropout, tuned rate",
@@ -393,9 +393,9 @@ def _reference(found: Mapping[str, series.Setting], name: str) -> str:
     held = found.get(REFERENCE + name)
     if held is None:
         return "not run"
-    rate = held.about["rows"][settings.BASELINE]["learning_rate"]
+    rate = held.about["rows"][BASELINE]["learning_rate"]
     edge = ", the largest tried" if rate == RATES[-1] else ""
-    return f"{float(last_rounds(held.rows[settings.BASELINE]).mean()):.3f} (rate {rate:g}{edge})"
+    return f"{float(last_rounds(held.rows[BASELINE]).mean()):.3f} (rate {rate:g}{edge})"
 
 
 def _own_settings() -> str:

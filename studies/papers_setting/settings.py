@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from fedjax_sel import Config
 from fedjax_sel.papers import FEDCOR_CIFAR10, FEDCOR_FASHION_MNIST, PARTITIONS
-from studies.boards.grid import BASELINE, Contender
+from studies.boards.grid import Contender
 
 SEEDS = 10
 ROUNDS = 150
@@ -112,27 +112,6 @@ def _settings() -> dict[str, Setting]:
 SETTINGS: dict[str, Setting] = _settings()
 """Settings by name. Data, partition, model and local training follow FedCor's Fashion-MNIST setting (also for MNIST)
 and its CIFAR-10 setting. The skewness partition follows FL-DP3S, with its ten clients per round."""
-
-
-FEDXPLORE = "fedxplore-cifar10"
-"""Setting of FedXplore's table of client selection (docs/client_selection.md of ispras/FedXplore): CIFAR-10, ResNet-18,
-100 clients, Dirichlet 0.1 per class, 25 clients per round. Optimizer, batch size and the held-out fifth follow its
-script. The page does not state the number of rounds; Uniform's 17,767 communications are 711 rounds of 25 clients."""
-FEDXPLORE_ALGOS = (BASELINE, "pow_d", "fedcor", "fed_cbs", "delta")
-"""Strategies of that table, in its order."""
-
-
-def fedxplore() -> Setting:
-    """Return the setting of FedXplore's table."""
-    common: dict[str, Any] = {
-        **_COMMON, "server_validation": None, "train_metrics_every": 0, "eval_every": 5, "seeds": 3, "rounds": 711,
-    }  # fmt: skip
-    config = Config().replace(
-        **common, dataset="cifar10", model="resnet18", num_clients=100, partition="dirichlet",
-        dirichlet_form="yurochkin", alpha=0.1, min_client_size=5, holdout=0.2, loss_on="holdout", num_selected=25,
-        local_epochs=1, batch_size=32, learning_rate=0.003, aggregation="samples",
-    )  # fmt: skip
-    return Setting(FEDXPLORE, "CIFAR-10, Dirichlet 0.1 per class, ResNet-18: FedXplore's table", config, 10)
 
 
 def contenders(setting: Setting) -> tuple[Contender, ...]:

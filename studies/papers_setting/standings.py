@@ -305,7 +305,7 @@ def difference(found: Comparison, digits: int) -> str:
         return f"{found.difference:+.{digits}f}{ends}: {found.verdict}"
     words = f"{found.difference:+.{digits}f}{ends}, p = {found.p_family:.2g}: {found.verdict}"
     words += f", leads in {found.leads} of {found.seeds}"
-    return f"**{words}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
+    return f"**{words}**" if found.is_significant else words
 
 
 def mean_and_sd(values: np.ndarray) -> tuple[float, float]:

@@ -101,7 +101,7 @@ def _gain(found: Comparison | None) -> str:
     if found is None:
         return ""
     words = f"{found.difference:+.3f}"
-    return f"**{words} {found.verdict}**" if found.verdict in (statistics.BETTER, statistics.WORSE) else words
+    return f"**{words} {found.verdict}**" if found.is_significant else words
 
 
 def of_best(name: str, found: Mapping[str, Held]) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedjax_sel import statistics
 from fedjax_sel.core import files
-from fedjax_sel.statistics import BETTER, WORSE, Comparison
+from fedjax_sel.statistics import BETTER, Comparison
 from studies.boards import check as checks
 from studies.boards import measures, series
 from studies.boards.series import Series, plain
@@ -127,7 +127,7 @@ def _markdown(table: Table) -> str:
 def _cell(one: Comparison | None) -> str:
     if one is None:
         return ""
-    return f"**{one.difference:+.3f}**" if one.verdict in (BETTER, WORSE) else f"{one.difference:+.3f}"
+    return f"**{one.difference:+.3f}**" if one.is_significant else f"{one.difference:+.3f}"
 
 
 def _as_csv(table: Table) -> str:
@@ -171,7 +171,7 @@ def picture(tables: Mapping[str, Table]) -> bytes:
             at = sorted(points)
             axes.plot(at, [points[one].difference for one in at], color=f"C{color}", linewidth=1, label=algo)
             for one in at:
-                filled = points[one].verdict in (BETTER, WORSE)
+                filled = points[one].is_significant
                 axes.plot(one, points[one].difference, "o", color=f"C{color}", mfc=f"C{color}" if filled else "white")
         axes.axhline(0, color="black", linewidth=0.8)
         axes.set_title(name, fontsize=9)

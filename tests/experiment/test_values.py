@@ -378,10 +378,11 @@ def test_a_target_ends_a_run(kept, tmp_path):
     assert result.num_rounds == 2 and not result.finished  # the device is one chunk ahead
 
 
+@pytest.mark.parametrize("task", ["classification", "multilabel", "next_token"])
 @pytest.mark.parametrize("target", [90, 0, -0.5])
-def test_a_target_that_is_no_share(target):
+def test_a_target_that_is_no_share(target, task):
     with pytest.raises(UserError, match=rf"StopAtTarget: {target} is not in .0, 1.; give an accuracy such as 0.62"):
-        callbacks.StopAtTarget(target).start(fedjax_sel.Config(), 0)
+        callbacks.StopAtTarget(target).start(fedjax_sel.Config().replace(task=task), 0)
     callbacks.StopAtTarget(target).start(fedjax_sel.Config().replace(task="regression"), 0)
 
 

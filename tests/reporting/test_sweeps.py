@@ -19,6 +19,9 @@ def test_a_grid_has_every_combination():
     assert list(grid) == ["alpha=0.1,local-epochs=1", "alpha=0.1,local-epochs=2", "alpha=1,local-epochs=1",
                           "alpha=1,local-epochs=2"]  # fmt: skip
     assert grid["alpha=1,local-epochs=1"] == {"alpha": "1", "local-epochs": "1"}
+    assert sweeps.make_grid({"alpha": 0.1, "optimizer": "fedavg"}) == {
+        "alpha=0.1,optimizer=fedavg": {"alpha": 0.1, "optimizer": "fedavg"}
+    }
 
 
 @pytest.fixture(scope="module")

@@ -79,7 +79,9 @@ def test_late_reports_arrive_in_the_order_of_an_event_list():
         versions = jnp.broadcast_to(version[:, None], ids.shape)
         new = LateReports(chosen & arrives & ~in_time, remaining, versions, remaining, in_time, ())
         left = table.remaining - (elapsed + lasts + SERVER)[:, None]
-        table = late.dispatch(table._replace(in_flight=table.in_flight & ~ended, remaining=left), new, ids)
+        table = late.written(
+            table._replace(in_flight=table.in_flight & ~ended, remaining=left), new.in_flight, ids, new
+        )
         return table, version + (in_time.any(axis=1) | ended.any(axis=1)), (ended, staleness, lasts)
 
     found = []

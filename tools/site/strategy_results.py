@@ -5,14 +5,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-_STUDIES = (
-    "tuned-",
-    "information",
-    "no-dropout",
-    "lenet-",
-    "clock-",
-    "reference-",
-)  # parts of the papers' setting under other conditions
+from studies.papers_setting.settings import SETTINGS
 
 _BUDGETS = {  # budget -> measure on the leaderboard, and in the papers' setting; None: its runs have no clock
     "after equal rounds": ("accuracy", "last_rounds_accuracy"),
@@ -93,7 +86,7 @@ def _by_data_set(titles: list[str]) -> str:
 def _settings(root: Path, name: str) -> Iterator[tuple[Path, str, dict[str, str], dict[str, str]]]:
     """Yield the papers' settings under FedAvg: folder, title, the strategy's row, and random selection's."""
     for path in sorted((root / "results" / "papers_setting").glob("*/table.csv")):
-        if path.parent.name.startswith(_STUDIES):
+        if path.parent.name not in SETTINGS:  # a part of the papers' setting under other conditions
             continue
         rows = {row["algo"]: row for row in _read(path) if row["optimizer"] in ("", "fedavg")}
         if name in rows:

@@ -106,7 +106,7 @@ def _setting_of(path: Path, result: Result) -> dict[str, Any]:
     # The configuration does not determine the data: the server's share may depend on the strategy, and one data set
     # name may have several sources.
     digests = json.dumps(folder.made_from(path), sort_keys=True)
-    return setting | {"pixels": result.data_source, DATA_AND_PARTITION: digests}
+    return setting | {"data source": result.data_source, DATA_AND_PARTITION: digests}
 
 
 def named(results: Mapping[Path, Result]) -> list[Run]:
@@ -192,7 +192,7 @@ def over_seeds(points: np.ndarray) -> dict[str, Any]:
     return {"mean": short(mean), "sd": short(deviation), "low": short(low), "high": short(high)}
 
 
-MOST_IDS = 150_000
+MOST_IDS, MOST_RANKS = 150_000, 400
 """The maximum per run; longer runs have fewer seeds on the page, and a single seed fewer rounds."""
 NO_CLIENT = 65_535
 
@@ -215,10 +215,10 @@ def cohorts(run: Run) -> dict[str, Any] | None:
     }
 
 
-def counts(run: Run, most: int = 400) -> dict[str, Any]:
-    """Return the training rounds per client in descending order, for at most `most` evenly spaced ranks."""
+def counts(run: Run) -> dict[str, Any]:
+    """Return the training rounds per client in descending order, for at most `MOST_RANKS` evenly spaced ranks."""
     values = -np.sort(-run.result.selection_counts.astype(np.float64), axis=1)
-    ranks = np.unique(np.linspace(0, values.shape[1] - 1, min(values.shape[1], most)).round().astype(int))
+    ranks = np.unique(np.linspace(0, values.shape[1] - 1, min(values.shape[1], MOST_RANKS)).round().astype(int))
     return {"rank": (ranks + 1).tolist(), **over_seeds(values[:, ranks])}
 
 

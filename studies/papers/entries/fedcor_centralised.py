@@ -18,7 +18,6 @@ RULE = (
 
 def _judge(results: Results, scale: Scale) -> Page:
     numbers = published.get("fedcor/centralised").numbers
-    assert numbers is not None
     rows = []
     for cell, result in results.items():
         value = numbers[0].cell(cell.column, "accuracy")

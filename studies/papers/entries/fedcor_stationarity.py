@@ -86,7 +86,6 @@ def _complete(found: Similarities, result: Result) -> bool:
 
 def _judge_throughout(results: Results, scale: Scale) -> Page:
     numbers = published.get("fedcor/fig3").numbers
-    assert numbers is not None
     found, rows = _found(results, scale), []
     for column, one in found.items():
         value = numbers[0].cell(task_of(column), "similarity")
@@ -102,7 +101,6 @@ def _judge_throughout(results: Results, scale: Scale) -> Page:
 
 def _judge_mostly(results: Results, scale: Scale) -> Page:
     numbers = published.get("fedcor/fig9").numbers
-    assert numbers is not None
     value = numbers[0].cell("fmnist and cifar10", "similarity")
     assert value is not None
     found, rows = _found(results, scale), []

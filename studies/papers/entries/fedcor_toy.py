@@ -83,7 +83,7 @@ def _pairs(rng: np.random.Generator) -> tuple[Any, ...]:
     samples = np.array([change[every[k]] for k in rng.integers(len(every), size=SAMPLES)])
     covariance = np.cov(samples.T) + 1e-6 * np.eye(CLIENTS)
     chosen: list[int] = []
-    for _ in range(2):  # Eq. 16 with alpha = 1
+    for _ in range(2):  # Eq. 12, then Eq. 13, with alpha = 1
         deviation = np.sqrt(np.diag(covariance).clip(1e-12))
         scores = covariance.sum(axis=0) / deviation
         scores[chosen] = -np.inf

@@ -148,7 +148,6 @@ def _curves(results: Results) -> dict[str, Any]:
 
 def _judge_rounds(results: Results, scale: Scale) -> Page:
     numbers = published.get("fl_dp3s/fig1").numbers
-    assert numbers is not None
     # The paper's row of one setting, as a table of strategies by settings.
     paper = Numbers(
         numbers[0].what, numbers[0].unit, ("strategy", "setting"), ("mnist-xi1",),

@@ -108,7 +108,6 @@ _WRITERS = {
 
 def _judge_table(results: Results, scale: Scale) -> Page:
     numbers = published.get("gpfl/table2").numbers
-    assert numbers is not None
     usual = {cell: result for cell, result in results.items() if cell != COPIED}
     copied = {cell: result for cell, result in results.items() if cell == COPIED}
     rows = tables.accuracy_rows(usual, dict(zip((0.15, 0.5, 1.0), numbers)), scale.whole_rounds)

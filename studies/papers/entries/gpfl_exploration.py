@@ -52,7 +52,6 @@ def _runs() -> dict[Cell, Any]:
 def _judge(results: Results, scale: Scale) -> Page:
     rows: list[Row] = []
     numbers = published.get("gpfl/fig7").numbers
-    assert numbers is not None
     gain = numbers[0].cell("gpfl", "gain")
     assert gain is not None
     for ending in ("", RELEASED):

@@ -60,7 +60,6 @@ _OTHERS_HERE = "the coherent reading, and theirs with Eq. 8 as printed"
 def _judge_coverage(results: Results, scale: Scale) -> Page:
     rows: list[Row] = []
     numbers = published.get("gpfl/fig4").numbers
-    assert numbers is not None
     for cell, result in results.items():
         value = numbers[0].cell("gpfl" if cell.row in _ROWS_OF_GPFL else cell.row, "rounds")
         assert value is not None
@@ -118,7 +117,6 @@ def peak(counts: np.ndarray) -> tuple[float, float]:
 def _judge_tails(results: Results, scale: Scale) -> Page:
     rows: list[Row] = []
     numbers = published.get("gpfl/fig5").numbers
-    assert numbers is not None
     tails, peaks, centre = numbers
     for cell, result in results.items():
         name = "gpfl" if cell.row in _ROWS_OF_GPFL else cell.row

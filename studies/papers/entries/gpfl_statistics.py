@@ -44,7 +44,6 @@ def _of(result: Result) -> dict[str, float]:
 
 def _judge(results: Results, scale: Scale) -> Page:
     numbers = published.get("gpfl/table1").numbers
-    assert numbers is not None
     table = numbers[0]
     by_column = {cell.column: result for cell, result in results.items()}
     rows = [*_femnist(table, by_column.get(gpfl_writers.LEAF)), *_stand_in(by_column.get(gpfl_writers.STAND_IN))]

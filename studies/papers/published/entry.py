@@ -90,7 +90,7 @@ class Published:
         title: what the table or figure shows.
         claim: what the paper says that it shows, in one plain sentence.
         source: where its numbers stand.
-        numbers: the numbers; None where only a picture has them, or where the claim is a theorem.
+        numbers: the numbers; empty where only a picture has them, or where the claim is a theorem.
         settings: how the paper says it was run. Keys are fields of `Config` where it has one of that meaning; what the
             paper leaves open is absent.
         reading: which reading is taken, and why, where the paper is silent, contradicts itself or its released code.
@@ -100,7 +100,7 @@ class Published:
     title: str
     claim: str
     source: Source
-    numbers: tuple[Numbers, ...] | None = None
+    numbers: tuple[Numbers, ...] = ()
     settings: Mapping[str, Stated] = field(default_factory=dict)
     reading: str = ""
 
@@ -112,5 +112,5 @@ class Published:
     @property
     def quotes(self) -> tuple[str, ...]:
         """Return every quote of the entry."""
-        rows = [row for block in self.numbers or () for row in block.rows.values()]
+        rows = [row for block in self.numbers for row in block.rows.values()]
         return tuple(quote for stated in [*rows, *self.settings.values()] for quote in stated.quotes)

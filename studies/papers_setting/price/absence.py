@@ -82,7 +82,7 @@ def _leads(held: Held) -> dict[str, np.ndarray]:
 def _lead(leads: Mapping[str, np.ndarray], ahead: Mapping[str, Comparison], algo: str) -> str:
     if algo not in leads:
         return ""
-    significant = ahead[algo].verdict in (statistics.BETTER, statistics.WORSE)
+    significant = ahead[algo].is_significant
     return f"**{leads[algo].mean():+.3f}**" if significant else f"{leads[algo].mean():+.3f}"
 
 

@@ -1,5 +1,7 @@
 """Runs that are committed: read as the ones that they were copied from, with nothing of the machine in them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,11 @@ from tests.studies.papers.small import SMALL
 @pytest.fixture(scope="module")
 def keep_runs():
     return scripts.load("tools/keep_runs.py")
+
+
+def test_committed_runs_are_read_under_their_fingerprints():
+    runs = [*(Path(__file__).parents[3] / "results" / "runs").iterdir()]
+    assert runs and all(fedjax_sel.load(run).config.fingerprint() == run.name.rpartition("-")[2] for run in runs)
 
 
 def _enough(result):

@@ -333,7 +333,7 @@ EQUATIONS = {
     # in the table of symbols of a strategy's docstring: symbol -> number in the paper
     fl_dp3s: {"f_c": 11, "s0_mn": 14, "S": 14, "L": 13},
     fedcor: {"X": 14, "alpha_k": 9, "theta": 17, "M": 17},
-    gpfl: {"c_i": 3, "c~_i": 5, "f_t": 8, "rbar_i": 6, "alpha_t": 7, "u_i": 6},
+    gpfl: {"c_i": 3, "c~_i": 5, "f_t": 8, "mu~_i": 6, "alpha_t": 7, "u_i": 6},
 }
 
 

@@ -19,7 +19,7 @@ from studies.papers import published
 from studies.papers.published import LONGEST_QUOTE, PICTURE, Cell, Numbers, Row
 
 ENTRIES = published.ENTRIES.values()
-BLOCKS = [pytest.param(block, id=f"{entry.id}: {block.what}") for entry in ENTRIES for block in entry.numbers or ()]
+BLOCKS = [pytest.param(block, id=f"{entry.id}: {block.what}") for entry in ENTRIES for block in entry.numbers]
 TABLES = {  # every table and figure with an experiment behind it, and the numbers of the running text
     "fedgp": ["table1", *(f"fig{number}" for number in range(1, 7)), "linearity"],
     "fedcor": [
@@ -108,7 +108,7 @@ def test_a_wrong_id_is_answered_with_the_nearest():
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_an_entry_says_what_it_is(entry):
     assert entry.title and re.fullmatch(r"[A-Z][^\n]*\.", entry.claim)
-    assert (entry.numbers is None) == (entry.source in (PICTURE, "theorem"))
+    assert (not entry.numbers) == (entry.source in (PICTURE, "theorem"))
     assert all(quote == plain(quote).strip() and len(quote) <= LONGEST_QUOTE for quote in entry.quotes)
     assert not entry.reading or re.fullmatch(r"[^\n]*\.", entry.reading)
 
@@ -146,7 +146,7 @@ def test_the_settings_stand_in_their_quotes(entry):
 
 def test_rows_and_columns_are_named_as_the_package_names_them():
     for entry in ENTRIES:
-        for block in entry.numbers or ():
+        for block in entry.numbers:
             for axis, names in zip(block.axes, (block.rows, block.columns)):
                 if axis == "strategy":
                     assert set(names) <= set(strategies.names()), entry.id
@@ -191,7 +191,7 @@ def test_the_quotes_stand_in_the_paper(entry):
     texts = [plain((Path(PAPERS or "") / f"{name}.txt").read_text()) for name in FILES.get(entry.paper, (entry.paper,))]
     for quote in entry.quotes:
         assert any(quote in text for text in texts), quote
-    for block in entry.numbers or ():
+    for block in entry.numbers:
         for name, row in block.rows.items():  # in one place, and in this order
             pattern = rf".{{0,{WIDEST_ROW}}}?".join(re.escape(quote) for quote in row.quotes)
             assert any(re.search(pattern, text) for text in texts), (entry.id, name)

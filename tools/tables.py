@@ -34,9 +34,9 @@ A number in a sentence has the same form:
 A file is a CSV, or a JSON file with a list of records, such as `results/rounds_per_second.json#cases`. `where` keeps
 the records with these values, which may contain commas and colons. `key` joins several files. `only` selects, orders
 and renames the records (`{label}`, which may span cells), and may be repeated. `sort NAME.column` or
-`sort -NAME.column` orders them by a number. A field takes a Python number format; a value that is not a number ("N/A")
-is shown unchanged. `{one.gain_difference*:+.3f}` is bold if `one.gain_verdict` is "better" or "worse". A cell is
-empty if the record is in none of the files of its fields.
+`sort -NAME.column` orders them by a number. `transpose` makes each record a column. A field takes a Python number
+format; a value that is not a number ("N/A") is shown unchanged. `{one.gain_difference*:+.3f}` is bold if
+`one.gain_verdict` is "better" or "worse". A cell is empty if the record is in none of the files of its fields.
 """
 
 import argparse
@@ -126,20 +126,19 @@ def _table(about: str, root: Path) -> str:
         if re.match(r"(key|only|sort) ", line):
             word, rest = line.split(maxsplit=1)
             words[word] = f"{words[word]}, {rest}" if word in words else rest
-    unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) ", line)]
+    transposes = "transpose" in lines
+    unknown = [line for line in lines if not re.match(r"\||\w+ = |(key|only|sort) |transpose$", line)]
     if unknown or not sources:
         raise ValueError(f"not understood: {unknown[0]!r}" if unknown else "no source file")
     heading, *rows = template
     several = len(rows) > 1
-    if several and words:
-        raise ValueError("several rows take no key, only or sort: each source selects one record")
+    if several and (words or transposes):
+        raise ValueError("several rows take no key, only, sort or transpose: each source selects one record")
     singles = [(name, _one(found)[0]) for name, found in sources if several or len(found) == 1]
     values = {f"{name}.{column}": value for name, record in singles for column, value in record.items()}
     heading = _filled(heading, values)
-    rule = "|" + "---|" * (heading.count("|") - 1)
     if several:
-        rows = [_filled(row, values) for row in rows]
-        return "\n" + "\n".join([heading, rule, *rows]) + "\n"
+        return _lines(heading, [_filled(row, values) for row in rows])
     joined = _joined(sources, words.get("key"))
     if "sort" in words:
         column = words["sort"].removeprefix("-")
@@ -149,7 +148,14 @@ def _table(about: str, root: Path) -> str:
     for key, label in _chosen(words.get("only"), joined):
         record = {**joined[key], "label": label}
         rows.append("|".join(_cell(cell, record) for cell in line.split("|")))
-    return "\n" + "\n".join([heading, rule, *rows]) + "\n"
+    if transposes:
+        columns = ([cell.strip() for cell in row.split("|")[1:-1]] for row in (heading, *rows))
+        heading, *rows = (f"| {' | '.join(cells)} |" for cells in zip(*columns, strict=True))
+    return _lines(heading, rows)
+
+
+def _lines(heading: str, rows: Sequence[str]) -> str:
+    return "\n".join(["", heading, "|" + "---|" * (heading.count("|") - 1), *rows, ""])
 
 
 def _cell(cell: str, record: Record) -> str:

@@ -732,3 +732,8 @@ def test_a_folder_tells_parameters_apart(tmp_path, field, one, other):
     np.testing.assert_array_equal(fedjax_sel.run(of(names=names, **{field: one}), out=out).cohorts, first.cohorts)
     with pytest.raises(UserError, match=f"another configuration.*{field} "):
         fedjax_sel.run(of(names=names, **{field: other}), out=out)
+
+
+def test_devices_that_depend_on_labels_are_refused_before_a_comparison_without_classes(tmp_path):
+    with pytest.raises(UserError, match="--timing: its devices depend on labels, but the data have no classes"):
+        fedjax_sel.run_comparison(["random", "full"], of(timing="correlated", names={"model": "net-1"}), out=tmp_path)

@@ -6,8 +6,9 @@
 
 EfficientNet-Lite0 (ImageNet weights, inside the second package) reads each image once, enlarged to 96 pixels, and
 returns 1,280 features. The file holds float16 arrays x_train and x_test, int32 arrays y_train and y_test, and the
-natural clients if the data set has any. For another network, replace `make_extractor`. One thread computes all sums, so
-that the file is equal on one machine; other processors and versions of PyTorch can change its last bits.
+natural clients if the data set has any. For another network, replace `make_extractor`. On a CPU, one thread
+computes all sums, so that the file is equal on one machine; other processors and versions of PyTorch can change its
+last bits.
 """
 
 import argparse

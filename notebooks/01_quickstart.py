@@ -35,7 +35,7 @@
 #
 # * `FEDJAX_SEL_SOURCE`, set in the cell's first lines or in the environment: a folder, an archive, or `git+https://` and a
 #   repository's address;
-# * the clone that contains this notebook;
+# * the clone that contains this notebook, or that lies beside it as `fedjax_sel`;
 # * a wheel or a ZIP in the working folder whose name starts with `fedjax_sel`. On Colab, run `pip wheel --no-deps .` in your
 #   clone, drag the wheel into the *Files* pane on the left, and run the cell.
 #
@@ -45,7 +45,6 @@
 
 # %%
 import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
@@ -56,9 +55,12 @@ FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
 SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
-if importlib.util.find_spec("fedjax_sel") is None:
+installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+if "fedjax-sel" not in installed:
     here = Path.cwd()
-    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    clones = [
+        folder for folder in (here, here.parent, here / "fedjax_sel") if (folder / "fedjax_sel" / "version.py").exists()
+    ]
     archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
@@ -66,7 +68,6 @@ if importlib.util.find_spec("fedjax_sel") is None:
             f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
     kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
     print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
@@ -220,8 +221,8 @@ if PROFILE != "fc1":
 # show_curves()
 # ```
 #
-# In a terminal, `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2` does the same and also
-# writes a folder with the numbers. `--dry-run` estimates time and cost first, and `fedjax-sel list` lists all names.
+# In a terminal, `python -m fedjax_sel.train --preset fedcor/fmnist-1spc --algo fl_dp3s --seeds 2` runs `fl_dp3s` in the
+# same way, and also writes a folder with the numbers. `--dry-run` estimates time and cost first, and `fedjax-sel list` lists all names.
 #
 # ## Read on
 #

@@ -33,7 +33,6 @@
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
@@ -44,9 +43,12 @@ FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
 SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
-if importlib.util.find_spec("fedjax_sel") is None:
+installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+if "fedjax-sel" not in installed:
     here = Path.cwd()
-    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    clones = [
+        folder for folder in (here, here.parent, here / "fedjax_sel") if (folder / "fedjax_sel" / "version.py").exists()
+    ]
     archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
@@ -54,7 +56,6 @@ if importlib.util.find_spec("fedjax_sel") is None:
             f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
     kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
     print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
@@ -250,7 +251,7 @@ show_costs_of_target()
 #
 # The seeds are paired, so a sign-flip test applies: if a strategy were no better than `random`, each seed's difference could
 # equally have the opposite sign. The joint p-values account for the four simultaneous tests. The second table repeats the tests
-# at equal cost: the accuracy when each run had sent the total megabytes of `random`.
+# at equal cost: the last ten rounds until each run had sent the total megabytes of `random`.
 
 
 # %%
@@ -272,9 +273,10 @@ def compare(words: str, accuracy: dict[str, np.ndarray]) -> None:
 
 
 def at_equal_cost(result) -> np.ndarray:
-    """The accuracy of the last round that the budget pays for; 0 where it pays for none, [seeds]."""
+    """The mean accuracy of the last ten rounds that the budget pays for; 0 where it pays for none, [seeds]."""
     affordable = (megabytes(result) <= megabytes(results["random"])[:, -1:]).sum(axis=1)
-    return np.array([row[rounds - 1] if rounds else 0.0 for row, rounds in zip(result.test_accuracy, affordable)])
+    paid = [row[max(rounds - 10, 0) : rounds] for row, rounds in zip(result.test_accuracy, affordable)]
+    return np.array([row.mean() if len(row) else 0.0 for row in paid])
 
 
 compare(f"accuracy, last 10 of {ROUNDS} rounds", {
@@ -289,11 +291,12 @@ compare("accuracy for the same megabytes", {name: at_equal_cost(result) for name
 # %% [markdown]
 # ## Your turn
 #
-# FedCor's price is its *probes*: every ten rounds all clients evaluate two models. Does it need them that often? Give it
-# another interval, or choose another strategy (`strategies.names()`), run the cell, and compare.
+# FedCor pays for a *warm-up*, the losses of all clients in rounds 1 to 16, and for *probes*: every ten rounds all clients
+# evaluate two models. Does it need both? Shorten the warm-up, or choose another strategy, such as `oort`, `afl` or `fed_cbs`,
+# run the cell, and compare.
 
 # %%
-ANOTHER, ARGUMENTS = None, {}  # for example "fedcor", {"interval": 25}
+ANOTHER, ARGUMENTS = None, {}  # for example "fedcor", {"warmup": 8}
 
 if ANOTHER is not None:
     label = f"{ANOTHER} {ARGUMENTS or ''}".strip()

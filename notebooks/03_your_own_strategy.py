@@ -29,7 +29,6 @@
 
 # %% jupyter={"source_hidden": true}
 import importlib.metadata
-import importlib.util
 import os
 import subprocess
 import sys
@@ -40,9 +39,12 @@ FEDJAX_SEL_SOURCE = os.environ.get("FEDJAX_SEL_SOURCE")
 
 SCRATCH = Path(tempfile.mkdtemp())  # folder for the notebook's files
 
-if importlib.util.find_spec("fedjax_sel") is None:
+installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
+if "fedjax-sel" not in installed:
     here = Path.cwd()
-    clones = [folder for folder in (here, here.parent) if (folder / "fedjax_sel" / "version.py").exists()]
+    clones = [
+        folder for folder in (here, here.parent, here / "fedjax_sel") if (folder / "fedjax_sel" / "version.py").exists()
+    ]
     archives = sorted([*here.glob("fedjax_sel*.whl"), *here.glob("fedjax_sel*.zip")], key=os.path.getmtime)
     source = FEDJAX_SEL_SOURCE or next(map(str, [*clones, *archives[::-1]]), None)
     if source is None:
@@ -50,7 +52,6 @@ if importlib.util.find_spec("fedjax_sel") is None:
             f"fedjax_sel is not on PyPI: put its wheel into {here}, or set FEDJAX_SEL_SOURCE to its location, and run "
             "this cell again."
         )
-    installed = {package.name.lower(): package.version for package in importlib.metadata.distributions()}
     kept = [f"{name}=={installed[name]}" for name in ("jax", "jaxlib", "numpy") if name in installed]
     (SCRATCH / "kept.txt").write_text("\n".join(kept))
     print(f"installing {source} with its dependencies; unchanged: {', '.join(kept) or 'nothing'}")
@@ -116,7 +117,8 @@ def balanced_labels(*, pool: int = 30) -> Strategy:
 # * `select` is traced by JAX once: no `if` on arrays, no growing lists. It then runs inside the compiled rounds, for all seeds
 #   at once.
 # * All randomness comes from `key`, which differs in every round and seed.
-# * `now.available` is None if all clients are available, else bool `[N]`. If too few are available, the mask marks the unused places.
+# * `now.available` is None if all clients are available, else bool `[N]`. If too few are available, the mask is
+#   False in the unused places.
 # * A strategy trains, evaluates and averages nothing. The simulator does this in the same way for every strategy.
 
 # %% [markdown]

@@ -289,7 +289,8 @@ def run_install_cell(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "content")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.delenv("FEDJAX_SEL_SOURCE", raising=False)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    others = [one for one in importlib.metadata.distributions() if one.name != "fedjax-sel"]
+    monkeypatch.setattr(importlib.metadata, "distributions", lambda: others)
 
     def run(error=""):
         sources = []
@@ -315,9 +316,9 @@ def test_the_install_cell_takes_what_the_variable_says(run_install_cell, monkeyp
     assert run_install_cell() == "git+https://example.org/fedjax_sel"
 
 
-@pytest.mark.parametrize("where", ["content", "."])
+@pytest.mark.parametrize("where", ["content", ".", "content/fedjax_sel"])
 def test_the_install_cell_takes_the_clone_that_it_lies_in(run_install_cell, tmp_path, where):
-    (tmp_path / where / "fedjax_sel").mkdir()
+    (tmp_path / where / "fedjax_sel").mkdir(parents=True)
     (tmp_path / where / "fedjax_sel" / "version.py").touch()
     (tmp_path / "content" / "fedjax_sel-0.1.0-py3-none-any.whl").touch()
     assert Path(run_install_cell()) == (tmp_path / where).resolve()

@@ -11,7 +11,7 @@ for clients that balance the labels of the cohort so far. The first draw also fa
     M_m       carry of `draw_cohort`         [B]      the first m clients of the cohort, as a sum of histograms
     beta_m    m                              scalar   exponent of the m-th draw
     lambda    `exploration`                  scalar   factor of the exploration
-    T_k       1 + State.counts[k]            [N]      number of selections of client k
+    T_k       1 + State.counts[k]            [N]      1 plus the reports of client k
     t         now.round + 1                  scalar   round, from 1
 
     P(c_1)              ~  QCID(M_1)^-beta_1 + lambda sqrt(3 ln t / (2 T_{c_1}))

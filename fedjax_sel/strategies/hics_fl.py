@@ -72,7 +72,7 @@ def hics_fl(
     """Make HiCS-FL.
 
     Args:
-        temperature: temperature T, above 0; it scales with the updates, that is with learning rate and local steps.
+        temperature: temperature T, above 0; set it in proportion to the updates: to learning rate and local steps.
         entropy_weight: weight lambda of the entropies in the distance, at least 0.
         gamma: preference gamma_0 for clusters of high entropy at the start, at least 0.
         num_clusters: number of clusters M, from 1 to N. None: K.

@@ -6,16 +6,16 @@ independently of the others. The probabilities minimize the variance of the aggr
     symbol     here                           shape    meaning
     n          `num_candidates`                        number of clients that train, drawn uniformly
     m          now.env.num_selected           scalar   number of clients that send their update on average: K
-    w_i        now.env.importance             [N]      n_i / sum n, relative to the candidates
+    lambda_i   now.env.importance             [N]      n_i / sum n, relative to the candidates
     ||U_i||    now.info.update_norm.value[i]  scalar   Euclidean norm of the update of one local training
-    u_i        importance * norms             [N]      w_i ||U_i||
+    u_i        importance * norms             [N]      lambda_i ||U_i||
     p_i        `probabilities`                [N]      probability of client i
     j_max      `rescalings`                            rescalings of AOCS, the approximation for secure aggregation
 
 OCS sets p_i = min(1, c u_i) with the factor c for which the sum is m. AOCS starts from p_i = min(1, m u_i / sum u).
 Then j_max times, it scales the probabilities below 1 so that the sum is m, and caps them at 1. With enough rescalings,
-both are equal. The new model is w + sum w_i / p_i U_i over the clients that send: in expectation the sum w_i U_i over
-all candidates.
+both are equal. The new model is w + sum lambda_i / p_i U_i over the clients that send: in expectation the sum lambda_i
+U_i over all candidates.
 
 Information bought: the norm of each candidate per round: n local trainings, n models down, n floats up. Only the
 selected clients send their models, and they do not train again.

@@ -1,7 +1,7 @@
 """Oort: fast clients with a high training loss, plus a decaying fraction of exploration (Lai et al., OSDI 2021).
 
-The server keeps each client's statistical utility from its last participation. Most of a cohort is drawn from clients
-with a score near the top (exploitation). The rest is drawn from clients never selected (exploration).
+The server keeps each client's statistical utility from its last participation. A part of a cohort, which grows, is
+drawn from clients with a score near the top (exploitation). The rest are clients never selected (exploration).
 
 With system="clock", clients slower than the preferred duration T lose score, and exploration prefers fast clients. The
 pacer raises T while the utility of the cohorts stays flat. By default, durations are ignored.

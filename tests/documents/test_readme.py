@@ -100,7 +100,7 @@ def test_its_advice_follows_from_the_results():
     assert f"#at-the-best-round); with a {link}, {left:.3f}, validated {least:.3f}." in text
     gray = SETTINGS["gray-2labels"].config
     tests = gray.num_training_clients / (2 * gray.selection.num_selected * gray.run.eval_clients_every)
-    assert f"Clients' tests: up to {tests:.1f} times the traffic, not billed." in text
+    assert f"Not billed: clients' tests, up to {tests:.1f} times training's traffic." in text
     assert leaderboard("text-roles")["random + fedyogi"]["accuracy_verdict"] == "worse"
     assert noise["fed_cbs"]["accuracy_verdict"] == "worse"
     assert f"With wrong labels, it loses {-float(noise['fed_cbs']['accuracy_difference']):.3f}." in text
@@ -120,8 +120,8 @@ def test_its_advice_follows_from_the_results():
     at_equal_seconds = (gain_at_equal_seconds(f"{name}-md") for name in ("gray-sizes", "many-dir0.1", "text-roles"))
     words = (
         "(`random[variant=md]`) gains {:.3f} (text: {:.3f}), at equal seconds {:.3f} (500 clients: {:.3f}, text: "
-        "{:.3f}). Beyond it, `clustered` gains {:.3f} (text: {:.3f}), `fed_cbs` {:.3f}, neither at best rounds; at "
-        "equal seconds, only `fed_cbs`."
+        "{:.3f}). Beyond it, `clustered` gains {:.3f} (text: {:.3f}), `fed_cbs` {:.3f}, neither significant at best "
+        "rounds; at equal seconds, only `fed_cbs`."
     ).format(*gains, *at_equal_seconds, added[1], added[0], added[2])
     assert words in " ".join(READ.split()) and more[1][0]["accuracy_verdict"] == "not significant"
     for one in (sized[0], by_share[0]):  # also beyond data share

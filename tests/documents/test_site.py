@@ -120,7 +120,8 @@ def test_pages_name_the_strategies_that_exclude_secure_aggregation():
 
 def test_what_a_page_says_of_costs_comes_from_the_code(tool, monkeypatch):
     made = tool("strategy_pages")
-    assert "| sends beyond training | each round: d down, d floats up |" in made.glance(pages.ROOT, "pow_d")
+    box = made.glance(pages.ROOT, "pow_d")
+    assert "| sends beyond training ([symbols](index.md#symbols)) | each round: d down, d floats up |" in box
     assert "`variant=rpow-d`" in made.buys(pages.ROOT, "pow_d")
     entry = strategies.TABLE["random"]
     monkeypatch.setitem(strategies.TABLE, "random", entry._replace(factory=strategies.TABLE["afl"].factory))

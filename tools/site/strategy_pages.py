@@ -69,7 +69,8 @@ def glance(root: Path, name: str) -> str:
     strategy = strategies.make(name)
     asks = "; ".join(f"{_whom(request)} for `{request.kind}`" for request in strategy.requests)
     seen = privacy.disclosed(strategy)
-    rows = {"asks": asks or "no client", "sends beyond training": catalogue.costs(strategy)}
+    rows = {"asks": asks or "no client"}
+    rows |= {"sends beyond training ([symbols](index.md#symbols))": catalogue.costs(strategy)}
     rows |= {"the server sees": privacy.in_words(seen), "works with secure aggregation": _works(seen)}
     rows |= strategy_results.in_short(root, name)
     picture = "![Labels in each round's cohort, and how often each client was selected]"

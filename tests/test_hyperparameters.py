@@ -81,6 +81,7 @@ OUT_OF_RANGE = {
     "fedgp": "anneal=1.5",
     "fedlecc": "num_clusters=0 clusters_per_round=0",
     "fedsae": "temperature=-0.1 active_rounds=0",
+    "fl_dp3s": "pool=0",
     "gpfl": "rho=-1 smoothing=1 warm_up_rounds=0",
     "greedyfed": "memory=1 evaluations=1 truncation=-0.1",
     "hics_fl": "temperature=0 entropy_weight=-1 gamma=inf num_clusters=0",

@@ -344,7 +344,7 @@ def test_weights_by_staleness():
         ({"optimizer": "fednova"}, "fednova combines reports"),
         ({"algo": "ocs"}, "ocs decides how many clients it selects"),
         ({"staleness_args": {"b": 1}}, "did you mean|has no|choose from"),
-        ({"max_staleness": -1}, "must be at least 0"),
+        ({"max_staleness": -1}, "must be from 0 to"),
     ],
 )
 def test_bad_input_is_one_line_with_the_fix(settings, message):

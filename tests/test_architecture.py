@@ -1,14 +1,17 @@
 """The house: imports run one way, public names stand, and what is light stays light."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import fedjax_sel
+from fedjax_sel.core import files
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
@@ -63,6 +66,7 @@ PUBLIC = {
 def imports(path):
     """The rooms of the package that a file imports."""
     for node in ast.walk(ast.parse(path.read_text())):
+        assert not getattr(node, "level", 0), f"{path}: a relative import"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "fedjax_sel":
             parts = node.module.split(".")
             yield from [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
@@ -71,6 +75,7 @@ def imports(path):
 
 
 def test_imports_run_one_way():
+    graphlib.TopologicalSorter(MAY_IMPORT).prepare()  # raises an error if there is a cycle
     for path in PACKAGE.rglob("*.py"):
         room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
         if room not in COMMANDS and path.name != "__main__.py":
@@ -85,9 +90,23 @@ def test_nothing_is_unpickled():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else [a.name for a in node.names]
                 assert not {module.split(".")[0] for module in modules} & forbidden, path
-            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("np.load", "numpy.load"):
+            elif isinstance(node, ast.Call):
                 given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
-                assert given.get("allow_pickle") == "False", f"{path}, line {node.lineno}"
+                loads = ast.unparse(node.func) in ("np.load", "numpy.load")
+                assert given.get("allow_pickle", "" if loads else "False") == "False", f"{path}, line {node.lineno}"
+            assert not isinstance(node, ast.Attribute) or node.attr != "read_pickle", f"{path}, line {node.lineno}"
+
+
+@pytest.mark.parametrize("name,read", [("a.npy", files.read_array), ("a.npz", files.read_arrays)])
+def test_an_array_of_objects_is_refused(tmp_path, name, read):
+    class Bomb:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "fired",)
+
+    (np.save if name == "a.npy" else np.savez)(tmp_path / name, np.array([Bomb()], object))
+    with pytest.raises(ValueError, match="it is not an intact"):
+        read(tmp_path / name)
+    assert not (tmp_path / "fired").exists()
 
 
 def test_what_another_version_of_jax_lacks_comes_from_one_place():

@@ -6,12 +6,13 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import fedjax_sel
 from fedjax_sel import UserError, cli, logs
-from fedjax_sel.cli import catalogue, command_line, train
+from fedjax_sel.cli import catalogue, command_line, compare, train
 
 PACKAGE = Path(fedjax_sel.__file__).parent
 
@@ -170,3 +171,19 @@ def test_a_page_shows_a_command_without_the_folders_of_a_machine():
     for given, seen in (("/mine/results", "OUT"), ("results/papers", "results/papers")):
         assert command_line.quoted_command("study", ["--out", given]) == f"study --out {seen}"
         assert command_line.quoted_command("study", [f"--out={given}"]) == f"study --out {seen}"
+
+
+def test_an_update_that_is_not_finite_is_exit_code_3(monkeypatch, tmp_path, capsys):
+    def diverge(*_):
+        raise fedjax_sel.NonFiniteUpdateError("round 2")
+
+    monkeypatch.setattr("fedjax_sel.runs.experiment.run_experiment", diverge)
+    assert command_line.guarded(train.main, ["--out", str(tmp_path / "run")]) == 3
+    assert "stopped: round 2; the rounds before it are in" in capsys.readouterr().err
+
+
+def test_a_failed_run_of_a_comparison_is_exit_code_3(monkeypatch, tmp_path, capsys):
+    found = SimpleNamespace(stopped=False, rows=(), failed=("random: round 2",))
+    monkeypatch.setattr("fedjax_sel.reporting.compared.run", lambda *_: found)
+    assert command_line.guarded(compare.main, ["--algos", "random", "--out", str(tmp_path / "compared")]) == 3
+    assert "failed: random: round 2" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 import ast
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -245,6 +244,13 @@ def test_your_own_strategy_runs(tmp_path):
     assert "'no_request' reads the fact 'label_histogram' without buying it" in said
     assert "numbers sent up beyond random's, in the first rounds: [500, 0, 0, 0]" in said
     assert re.search(r"^balanced_labels +\d", said, re.M)
+
+
+def test_the_fields_of_states_that_a_notebook_reads_exist():
+    text = (tool.FOLDER / f"{NAMES[3]}.py").read_text(encoding="utf-8")
+    read = set(re.findall(r"(?:\b(?:state|after|before)|\.states\[[^\]]*\])\.(?!_)(\w+)", text))
+    modules = [importlib.import_module(f"fedjax_sel.strategies.{name}") for name in ("fedcor", "fl_dp3s")]
+    assert {"embeddings", "log_scale"} <= read <= {field for module in modules for field in module.State._fields}
 
 
 @pytest.mark.slow

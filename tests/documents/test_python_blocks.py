@@ -3,6 +3,7 @@
 A few pages by default, all of them under `slow`. Some have tests of their own, which also look at what comes out.
 """
 
+import ast
 import re
 import sys
 
@@ -44,6 +45,19 @@ def run_tuned():
     config = fedjax_sel.preset("quickstart").replace(rounds=3, seeds=6)
     for algo, rate in (("random", 0.1), ("fed_cbs", 0.249)):
         fedjax_sel.run(config.replace(algo=algo, learning_rate=rate), out=f"runs/tuned/{algo}")
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON)
+def test_the_names_of_the_package_that_its_python_uses_exist(page):
+    for block in pages.blocks(pages.ROOT / page, "python"):
+        for node in ast.walk(ast.parse(block.code)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fedjax_sel"):
+                try:
+                    exec(ast.unparse(node), {})
+                except (fedjax_sel.UserError, ModuleNotFoundError) as error:  # an extra that is not installed
+                    assert not str(getattr(error, "name", "")).startswith("fedjax_sel"), error
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fedjax_sel":
+                assert hasattr(fedjax_sel, node.attr), node.attr
 
 
 BEFORE = {  # what the page's commands leave, smaller

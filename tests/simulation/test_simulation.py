@@ -2,6 +2,8 @@
 
 import dataclasses
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import chex
 import jax
@@ -16,6 +18,7 @@ from fedjax_sel.data import federation as fed
 from fedjax_sel.experiment.problem import pose
 from fedjax_sel.models.core import Weights
 from fedjax_sel.simulation import keys, layout, run
+from fedjax_sel.simulation import round as rounds
 from fedjax_sel.simulation.ledger import floats_per_answer, settle
 from fedjax_sel.strategies import checks, contract, facts
 from fedjax_sel.strategies.contract import Strategy
@@ -411,7 +414,28 @@ def test_purposes_have_streams_of_their_own():
     assert len(drawn) == 2 * len(keys.Streams._fields)
 
 
-@pytest.mark.slow
+def test_a_clients_training_key_depends_on_seed_round_and_client_alone():
+    streams = keys.streams(keys.roots([0, 1], {}))
+
+    def drawn(ids, round=4):
+        ids = jnp.array([ids, ids])
+        cohort = SimpleNamespace(selection=SimpleNamespace(ids=ids), reports=SimpleNamespace(mask=ids >= 0))
+        context: Any = SimpleNamespace(streams=streams, round=jnp.int32(round))
+        _, _, found, _ = rounds.training_jobs(context, cohort)  # pyright: ignore[reportArgumentType]
+        return np.asarray(jax.random.key_data(found)).reshape(2, 3, -1)
+
+    one, other = drawn([3, 5, 7]), drawn([7, 1, 3])
+    np.testing.assert_array_equal(one[:, [0, 2]], other[:, [2, 0]])
+    assert (one[0] != one[1]).any() and (one != drawn([3, 5, 7], 5)).any()
+    assert len(np.unique(one.reshape(6, -1), axis=0)) == 6
+
+
+def test_the_learning_rate_falls_after_the_round_of_its_milestone():
+    config = SMALL.replace(learning_rate=0.2, learning_rate_milestones=(3,), learning_rate_decay=0.5)
+    rate = layout.lay_out(pose(config), 1).plan.trainer.learning_rate
+    np.testing.assert_allclose([rate(jnp.int32(round)) for round in (2, 3, 4)], [0.2, 0.1, 0.1])  # rounds from 0
+
+
 def test_a_fixed_seed_fixes_what_it_names():
     same_data = pose(SMALL.replace(seeds=2, data_seed=5))
     assert same_data.partitions[0].digest() == same_data.partitions[1].digest()
@@ -420,6 +444,8 @@ def test_a_fixed_seed_fixes_what_it_names():
     program = run.prepare(pose(SMALL.replace(seeds=2, model_seed=3)))
     for leaf in jax.tree.leaves(program.carry.params):
         np.testing.assert_array_equal(leaf[0], leaf[1])
+    own_model = run.prepare(pose(SMALL.replace(seeds=2))).carry.params
+    assert any((leaf[0] != leaf[1]).any() for leaf in jax.tree.leaves(own_model))
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def test_its_advice_follows_from_the_results():
     added = [float(task["fed_cbs + fedyogi"]["accuracy_difference"]) for task in tasks]
     words = "It adds {:.3f} (gray) and {:.3f} (color) to FedYogi; both together are most accurate in six of nine "
     assert f"{words.format(*added)}settings of images, second in three." in " ".join(READ.split())
-    assert Counter(places("accuracy")) == {1: 6, 2: 3} and Counter(places("accuracy_at_best_round"))[1] == 4
+    assert Counter(places("accuracy")) == {1: 6, 2: 3}
     verdicts = [task["random + fedyogi"]["accuracy_at_best_round_verdict"] for task in tasks]
     assert verdicts == ["better", "not significant"]
     assert leaderboard("gray-2labels-own")["clustered"]["accuracy_verdict"] == "not significant"
@@ -84,6 +84,11 @@ def test_its_advice_follows_from_the_results():
     on_both = {name for name in rows if all(task[name]["accuracy_verdict"] == "better" for task in tasks)}
     assert {name for name in on_both if name.endswith(" + fedyogi")} == {"random + fedyogi", "fed_cbs + fedyogi"}
     assert {"fed_cbs", "clustered", "fedcor"} <= on_both
+    cnn = leaderboard("look-cnn")["fed_cbs"]
+    of_cnn = [float(cnn[f"accuracy{when}_difference"]) for when in ("", "_at_best_round")]
+    words = "six seeds): `fed_cbs` gains {:.3f}, at validated rounds {:.3f}.".format(*of_cnn)
+    assert words in " ".join(READ.split())
+    assert {cnn["accuracy_verdict"], cnn["accuracy_at_best_round_verdict"]} == {"better"}
     noise = leaderboard("gray-dir0.3-noise")
     measures = ("accuracy_difference", "accuracy_at_best_round_difference")
     (usual, kept), (left, least) = (
@@ -176,11 +181,6 @@ def test_what_choosing_says_follows_from_the_results():
     def significant(row, measure="accuracy", verdict="better"):
         return [name for name, one in settings.items() if one[row][f"{measure}_verdict"] == verdict]
 
-    best_test = float(settings["gray-2labels"]["fed_cbs"]["accuracy_at_best_test_round_difference"])
-    assert (
-        f"([of all](../results/leaderboard/README.md#at-the-best-round)) does too: `fed_cbs` keeps {best_test:.3f}."
-        in advice
-    )
     page = (pages.ROOT / "results" / "leaderboard" / "gray-2labels" / "README.md").read_text(encoding="utf-8")
     changes = [
         re.search(rf"([0-9.]+) \({re.escape(row)}\)", page)[1] for row in ("random", "fed_cbs", "random + fedyogi")
@@ -193,9 +193,9 @@ def test_what_choosing_says_follows_from_the_results():
             r"random selection improves by ([0-9.]+)\.\s",
             (pages.ROOT / "results" / "leaderboard" / name / "README.md").read_text(encoding="utf-8"),
         )[1]
-        for name in ("gray-1label", "many-dir0.1")
+        for name in ("gray-1label", "many-dir0.1", "look-cnn")
     ]
-    assert f"`random` still improves in the last fifth ({', '.join(later)})" in advice
+    assert f"`random` still improves in the last fifth ({', '.join(later[:2])}; CNN: {later[2]})" in advice
     assert not significant("gpfl") + significant("e3cs")
     price = pages.ROOT / "results" / "papers_setting"
     for kind, ahead in (("absent", "fed_cbs"), ("lost", "fedcor")):
@@ -261,11 +261,8 @@ def test_what_choosing_says_follows_from_the_results():
     at_best = {name for name, one in own.items() if one["accuracy_at_best_round_verdict"] == "better"}
     assert at_best == {"fed_cbs", "fedcor"}
     gains = [float(settings["many-dir0.1"][row]["accuracy_difference"]) for row in ("pow_d", "greedyfed")]
-    assert "With 500 clients, `pow_d` and `greedyfed` gain {:.3f} and {:.3f};".format(*gains) in advice
+    assert "With 500 clients, `pow_d` and `greedyfed` gain {:.3f} and {:.3f}.".format(*gains) in advice
     assert all(settings["many-dir0.1"][row]["accuracy_verdict"] == "better" for row in ("pow_d", "greedyfed"))
-    of_text = leaderboard("text-roles")["pow_d"]
-    assert f"on text, `pow_d` gains {float(of_text['accuracy_difference']):.3f}." in advice
-    assert of_text["accuracy_verdict"] == "better"
     traffic = sorted(float(setting["full"]["times_random"]) for setting in settings.values())
     assert f"for {traffic[0]:.0f} to {traffic[-1]:.0f} times the traffic" in advice
     decay = leaderboard("gray-2labels-decay")
@@ -281,11 +278,14 @@ def test_what_choosing_says_follows_from_the_results():
     lost += (settings["many-dir0.1"]["pow_d"],)
     assert {one["accuracy_at_equal_seconds_verdict"] for one in lost} == {"worse"}
     words = (
-        "`fed_cbs` gains in all nine settings, `clustered` in six (text: {:.3f}; uneven sizes, FedYogi: {:.3f}), "
-        "`fedcor` in five; `pow_d` loses in all ten (500 clients: {:.3f}), `divfl` in nine."
+        "`fed_cbs` gains in all nine settings of gray and color (CNN: {:.3f}), `clustered` in six (text: {:.3f}; "
+        "uneven sizes, FedYogi: {:.3f}), `fedcor` in five; `pow_d` loses in ten (500 clients: {:.3f}), `divfl` in nine."
     )
+    of_cnn = leaderboard("look-cnn")["fed_cbs"]
+    assert of_cnn["accuracy_at_equal_seconds_verdict"] == "better"
     changes = [float(one["accuracy_at_equal_seconds_difference"]) for one in lost]
-    assert words.format(*changes[:2], -changes[2]) in advice
+    of_cnn = float(of_cnn["accuracy_at_equal_seconds_difference"])
+    assert words.format(of_cnn, *changes[:2], -changes[2]) in advice
     worse = [
         sum(one[row]["accuracy_at_equal_seconds_verdict"] == "worse" for one in everywhere)
         for row in ("pow_d", "divfl")
@@ -306,8 +306,7 @@ def test_what_choosing_says_follows_from_the_results():
     assert all(setting["fedcor"]["accuracy_at_equal_megabytes_verdict"] == "worse" for setting in settings.values())
     traffic = sorted(float(setting["fedcor"]["times_random"]) for setting in settings.values())
     assert (
-        f"`fedcor` ({traffic[0]:.1f} to {traffic[-1]:.1f} times the traffic) is worse than `random` in all nine"
-        in advice
+        f"`fedcor` ({traffic[0]:.1f} to {traffic[-1]:.1f} times the traffic) is worse than `random` in nine" in advice
     )
     ahead = {name for name, one in settings.items() if one["fedcor"]["accuracy_mean"] > one["fed_cbs"]["accuracy_mean"]}
     assert ahead == {"gray-2labels"}

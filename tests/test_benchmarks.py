@@ -18,6 +18,7 @@ from scipy import stats
 import fedjax_sel
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check
+from tests import scripts
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 RIVALS = FOLDER / "rivals"
@@ -399,3 +400,15 @@ def test_a_rival_that_cannot_be_installed_is_named(tmp_path):
     command = [sys.executable, RIVALS / "install.py", "--only", "torch", "--dir", tmp_path, "--pip-args=--no-index"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr.endswith("installation failed: torch\n")
+
+
+@pytest.mark.slow
+def test_in_the_benchmark_of_absence_those_who_are_away_answer_all_the_same():
+    """More losses are bought than of those who can be reached."""
+    module = scripts.load("benchmarks/absence_answers.py")
+    some = module.run(seeds=1, rounds=2, available=0.5).ledger
+    with module.all_answer():
+        every = module.run(seeds=1, rounds=2, available=0.5, observe_all=True).ledger
+    everybody = module.run(seeds=1, rounds=2, available=1).ledger
+    assert (some.bytes_down < every.bytes_down).all()
+    assert (every.bytes_down == everybody.bytes_down).all()

@@ -12,7 +12,7 @@ the round's change in accuracy. The next cohort has the largest scores: mean rew
     mu~_i     reward_sum / count   [N]      mean reward, the sum of f c~_i / n_i                              (Eq. 6)
     n_i       State.count          [N]      rounds in which i was selected
     alpha_t   exploration          scalar   rho t / T                                                         (Eq. 7)
-    u_i       scores               [N]      mu~_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0         (Eq. 6)
+    u_i       scores               [N]      mu~_i + alpha_t sqrt(2 ln t / n_i), infinite for n_i = 0          (Eq. 6)
 
 Information bought: the server's own evaluation of every global model. start="all-clients" adds one local update of
 every client at the start (N models down, N P floats up). The server reads single updates (no secure aggregation).

@@ -86,7 +86,12 @@ def test_its_advice_follows_from_the_results():
     assert {"fed_cbs", "clustered", "fedcor"} <= on_both
     cnn = [leaderboard("look-cnn")[row] for row in ("fed_cbs", "clustered")]
     of_cnn = [float(one[f"accuracy{when}_difference"]) for one in cnn for when in ("", "_at_best_round")]
-    words = "`fed_cbs` gains {:.3f}, at validated rounds {:.3f}; `clustered` {:.3f} (not significant) and {:.3f}."
+    of_cnn.insert(1, float(cnn[0]["accuracy_at_equal_seconds_difference"]))
+    assert cnn[0]["accuracy_at_equal_seconds_verdict"] == "not significant"
+    words = (
+        "`fed_cbs` gains {:.3f} (in equal seconds {:.3f}, not significant), at validated rounds {:.3f}; `clustered` "
+        "{:.3f} (not significant) and {:.3f}."
+    )
     assert words.format(*of_cnn) in " ".join(READ.split())
     verdicts = [one[f"accuracy{when}_verdict"] for one in cnn for when in ("", "_at_best_round")]
     assert verdicts == ["better", "better", "not significant", "better"]

@@ -71,7 +71,7 @@ def _tuned(root: Path, name: str) -> Iterator[tuple[str, dict[str, str]]]:
         for row in _read(page.parent / "table.csv"):
             if row["row"] == name:
                 title = _title(page.parent).replace(", MLP", "").replace(", GRU", "")
-                yield title.replace(" features, one hidden layer", " features"), row
+                yield title.replace(" features, one hidden layer", " features").replace("; a look", " (a look)"), row
 
 
 def _by_data_set(titles: list[str]) -> str:

@@ -192,7 +192,8 @@ def over_seeds(points: np.ndarray) -> dict[str, Any]:
     return {"mean": short(mean), "sd": short(deviation), "low": short(low), "high": short(high)}
 
 
-MOST_IDS, MOST_RANKS = 150_000, 400
+MOST_RANKS = 400
+MOST_IDS = 150_000
 """The maximum per run; longer runs have fewer seeds on the page, and a single seed fewer rounds."""
 NO_CLIENT = 65_535
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from fedjax_sel.cli import command_line, train
 from fedjax_sel.cli.command_line import Parser, quoted_command
-from fedjax_sel.config import flat_types, validate
+from fedjax_sel.config import Config, flat_types, validate
 from fedjax_sel.errors import UserError
 
 if TYPE_CHECKING:
@@ -55,8 +55,21 @@ NOT_FLAGS = {"algo", "algo_args", "out"}  # replaced by --algos and by this comm
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = make_parser()
-    config, flags = command_line.parse(parser, arguments)
+    config, flags = command_line.parse(make_parser(), arguments)
+    jobs, grid = plan(config, flags)
+    return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
+
+
+def plan(config: Config, flags: argparse.Namespace) -> "tuple[list[Job], Grid]":
+    """Return the jobs that the flags name, and the settings of --sweep.
+
+    Args:
+        config: the settings that all jobs share.
+        flags: the parsed command line.
+
+    Raises:
+        UserError: flags that contradict each other or have no effect, or settings that cannot run.
+    """
     grid = _grid(flags.sweep or [])
     settings = {} if grid else {flags.setting: config}
     for name, point in grid.items():
@@ -82,7 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     jobs = make_jobs(experiments, flags.algos, flags.out, bool(grid), flags.optimizers)
     command_line.reject_ineffective(flags, (job.config for job in jobs))
     sweeps.reject_ineffective(grid, (job.config for job in jobs))
-    return _dry_run(jobs) if flags.dry_run else _compare(jobs, flags, arguments, grid)
+    return jobs, grid
 
 
 def _grid(given: Sequence[Sequence[str]]) -> "Grid":

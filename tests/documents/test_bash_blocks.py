@@ -12,11 +12,12 @@ import sys
 import pytest
 
 from fedjax_sel import cli
-from fedjax_sel.cli import command_line, train
+from fedjax_sel.cli import command_line, compare
 from fedjax_sel.config import validate
 from fedjax_sel.errors import UserError
 from fedjax_sel.experiment import Experiment
 from fedjax_sel.experiment.checking import check as check_experiment
+from fedjax_sel.runs import tuning
 from tests.documents import pages
 
 BASH = [block for page in pages.everywhere() for block in pages.blocks(page, "bash")]
@@ -24,6 +25,7 @@ OTHERS = {  # programs whose flags are not ours
     ".", ".ci/run", "cd", "dask", "eval", "export", "flwr", "gcloud", "git", "pip", "pre-commit", "pyright", "pytest",
     "python3", "ruff",
 }  # fmt: skip
+VALUES = {"compare", "data", "list", "train", "tune"}  # commands whose values are checked too
 PLACEHOLDER = re.compile(r"\b[A-Z]{3,}\b|\.\.\.")
 
 
@@ -73,21 +75,31 @@ def _flags(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"(?<![\w-])--[a-z][\w-]*", text))
 
 
-def check_train(arguments: list[str]) -> None:
-    """Fails where such a run could not begin."""
-    if PLACEHOLDER.search(" ".join(arguments)) or "--config" in arguments:
+def check_values(command: str, arguments: list[str]) -> None:
+    """Fails where a command of ours could not begin: names of strategies, ranges, flags without effect."""
+    if PLACEHOLDER.search(" ".join(arguments)) or {"--config", "--help"} & {*arguments}:
         return
-    if "--help" in arguments:
+    if command == "list":
+        with contextlib.redirect_stdout(io.StringIO()):
+            assert cli.module_of(command).main(arguments) == 0
         return
-    config, flags = command_line.parse(train.make_parser(), arguments)
-    command_line.reject_ineffective(flags, [config])
+    config, flags = command_line.parse(cli.module_of(command).make_parser(), arguments)
+    if command == "compare":
+        experiments = [job.experiment for job in compare.plan(config, flags)[0]]
+    else:
+        experiments = [Experiment(config)]
+        if command == "train":
+            command_line.reject_ineffective(flags, [config])
+        if command == "tune":
+            tuning.parse_space(flags.space, config)
     elsewhere = "--mesh" in arguments  # devices that are not here
-    elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z]\w*", word) and not word[0].isdigit() for word in arguments)
-    validate(config) if elsewhere else check_experiment(Experiment(config))
+    elsewhere |= any(re.fullmatch(r"[\w.]+:[a-z][\w./]*(\[.*\])?", word) for word in arguments)  # code or files
+    for experiment in experiments:
+        validate(experiment.config) if elsewhere else check_experiment(experiment)
 
 
-def check(words: list[str]) -> None:
-    """Fails where a command could not be started as it stands."""
+def check(words: list[str], in_text: bool = False) -> None:
+    """Fails where a command could not be started as it stands; one in a text may lack flags that its command needs."""
     if words[0] == "tools/test_versions.py":
         words = ["python", *words]
     if words[0] == "python":
@@ -104,7 +116,7 @@ def check(words: list[str]) -> None:
         used = {word.split("=")[0] for word in rest if word.startswith("--")}
         assert used <= known, f"{program[-1]} does not know {', '.join(sorted(used - known))}"
         if program[-1] == "fedjax_sel.train":
-            check_train(rest)
+            check_values("train", rest)
     elif words[0].startswith("fedjax-sel"):
         if PLACEHOLDER.search(" ".join(words[1:2])):
             return
@@ -112,8 +124,8 @@ def check(words: list[str]) -> None:
         known = known_flags("-m", "fedjax_sel", *command) | {"--help"}
         used = {word.split("=")[0] for word in words[1:] if word.startswith("--")}
         assert used <= known, f"{words[0]} does not know {', '.join(sorted(used - known))}"
-        if words[:2] == ["fedjax-sel", "train"]:
-            check_train(words[2:])
+        if command and command[0] in ({"train"} if in_text else VALUES):
+            check_values(command[0], words[2:])
     else:
         assert words[0] in OTHERS, f"{words[0]} is no program that a page should name without a test of it"
 
@@ -134,7 +146,7 @@ def test_commands_in_the_text_can_be_parsed(page):
     for span in re.findall(r"`((?:python|fedjax-sel) [^`]+)`", text):
         for words in commands(" ".join(span.split())):
             if len(words) > 1 and not PLACEHOLDER.fullmatch(words[-1].split(".")[-1]):
-                check(words)
+                check(words, in_text=True)
 
 
 @pytest.mark.parametrize(
@@ -145,6 +157,10 @@ def test_commands_in_the_text_can_be_parsed(page):
         ("fedjax-sel train --allgo random", "does not know --allgo"),
         ("fedjax-sel train --algo randm", "did you mean 'random'"),
         ("fedjax-sel train --preset nothing", "nothing"),
+        ("fedjax-sel compare --algos random fedcorr --out x", "did you mean 'fedcor'"),
+        ("fedjax-sel compare --algos random 'fl_dp3s[profil=gradient]' --out x", "profil"),
+        ("fedjax-sel tune --algo random --space learning_rat=0:1 --out x", "learning_rat"),
+        ("fedjax-sel list fedcorr", "fedcorr"),
         ("python -m fedjax_sel compare --algos random --lst", "does not know --lst"),
         ("python benchmarks/rounds_per_second.py --prests x", "does not know --prests"),
         ("python benchmarks/nowhere.py", "is not there"),

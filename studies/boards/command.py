@@ -91,9 +91,12 @@ def main(study: Study, arguments: Sequence[str]) -> int:
             _say(f"failed: {grid.name}, {name}: {why}")
         failed = failed or bool(done.failed)
     written = pages.write(flags.out, changed)
-    if not written:
+    if written:
+        print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
+    elif flags.pages:
         raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
-    print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
+    else:
+        print(f"No page in {flags.out} yet: a setting needs its row of random selection")
     return grid_flags.SOME_FAILED if failed else 0
 
 

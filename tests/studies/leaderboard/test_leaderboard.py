@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedjax_sel.statistics import BETTER
-from studies.boards import check, measures, series
+from studies.boards import check, measures, running, series
 from studies.leaderboard import command, page, protocol
 from studies.leaderboard.protocol import SETTINGS
 from tests.studies.papers_setting import made_up
@@ -118,6 +118,12 @@ def test_equal_orders_have_rank_correlation_one_and_reversed_orders_minus_one():
     other = {name: -value for name, value in values.items()}
     assert page.rank_correlation(values, values) == pytest.approx((1, 1, 1))
     assert page.rank_correlation(values, other) == pytest.approx((-1, -1, -1))
+
+
+def test_rows_without_that_of_random_selection_are_no_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(running, "run", lambda *_: running.Outcome(1, {}))
+    assert command.main(["gray-2labels", "--algos", "fedcor", "--out", str(tmp_path)]) == 0
+    assert "yet: a setting needs its row of random selection" in capsys.readouterr().out
 
 
 def test_the_check_finds_a_page_that_does_not_follow_from_the_curves(out, capsys, monkeypatch):

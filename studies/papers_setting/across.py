@@ -26,9 +26,6 @@ SCORES = {
 }
 
 
-_INTERVAL = " Its 95 % interval resamples seeds and is not corrected. It holds for other seeds, not for other settings."
-
-
 def false_verdicts(tables: Mapping[str, Standings]) -> str:
     """Return a paragraph on the families of tests of some settings."""
     settings = len(tables)
@@ -41,14 +38,13 @@ def false_verdicts(tables: Mapping[str, Standings]) -> str:
     )
 
 
-def about_leads(intervals: bool) -> str:
-    """Return the explanation below a table of leads; `intervals`: whether the table has intervals."""
-    return (
-        "Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its "
-        f"own optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM is the interquartile mean, the mean "
-        f"of the middle half of all settings' seeds.{_INTERVAL if intervals else ''} It excludes the quarter of the "
-        "runs with the largest leads, which can be all runs of a setting; the plain mean includes them."
-    )
+ABOUT_LEADS = f"""\
+Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own
+optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM is the interquartile mean, the mean of the middle
+half of all settings' seeds. Its 95 % interval resamples seeds and is not corrected. It holds for other seeds, not for
+other settings. It excludes the quarter of the runs with the largest leads, which can be all runs of a setting; the
+plain mean includes them."""
+"""Explanation above a table of leads."""
 
 
 class Together(NamedTuple):

@@ -80,6 +80,8 @@ The strategies of this table head to head, at most the four with the best means,
 mean over the settings. The pairs are one family of tests; they hold for other seeds, not for other settings."""
 METHOD = "method.md"
 """Name of the page on the method."""
+FINDINGS = "accuracy.md"
+"""Name of the page with findings, written by hand."""
 
 
 def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
@@ -96,7 +98,7 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
         UserError: a series is damaged, or a file cannot be written.
     """
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
-    tables = {name: _standings(held) for name, held in found.items()}
+    tables = {name: standings_of(held) for name, held in found.items()}
     changed = set(GRIDS) if changed is None else set(changed)
     for name, held in found.items():
         files = _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name])
@@ -110,16 +112,15 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
     return list(found)
 
 
-def price_of_information(out: Path, link: str) -> tuple[str, str]:
-    """Return the two pages on the price of information for the available results: the short one, and all tables.
+def price_of_information(out: Path, link: str) -> str:
+    """Return the short page on the price of information for the available results.
 
     Args:
-        out: results folder, in which the page with all tables stands.
+        out: results folder.
         link: link from the short page to that folder.
     """
-    found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
-    tables = {name: _standings(held) for name, held in found.items() if name in settings.SETTINGS}
-    return price.conclusions(found, tables, link), price.markdown(found, tables)
+    boards = {name: held for name in settings.SETTINGS if (held := series.read(out / name)) is not None}
+    return price.conclusions(boards, {name: standings_of(held) for name, held in boards.items()}, link)
 
 
 def _draws(name: str, held: series.Setting) -> Files:
@@ -127,7 +128,8 @@ def _draws(name: str, held: series.Setting) -> Files:
     return {"README.md": "\n\n".join([heading, *_about(held.about), *tuning_page.of_draws(held)]) + "\n"}
 
 
-def _standings(held: series.Setting) -> Standings:
+def standings_of(held: series.Setting) -> Standings:
+    """Return the standings of a setting's rows."""
     selection = {
         name: one["selection_seconds"] for name, one in held.about["rows"].items() if "selection_seconds" in one
     }
@@ -211,7 +213,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         rounds, best = tables[names[0]].shared.rounds, _best(leading, names, boards)
         again = settings.Contender(BASELINE, settings.SERVER_OPTIMIZER).name
         page += [ANSWER.format(best=best, rounds=rounds, settings=len(names))]
-        page.append(price.by_bytes.table(names, boards, tables, [*(one.name for one in leading), again]))
+        page.append(price.table(names, boards, tables, [*(one.name for one in leading), again]))
         score = next(iter(across.SCORES))
         values = {one.name: one.leads[score].mean(axis=0) for one in leading if one.name != settings.UPPER_REFERENCE}
         if leaders := statistics.head_to_head(values):
@@ -234,7 +236,7 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
         files[f"across_{slug}.csv"] = across.as_csv(rows)
         files[f"performance_profiles_{slug}.png"] = partial(pictures.profiles, rows)
         if group == first:
-            page += [part[0], across.about_leads(intervals=True), part[1], PROFILES, part[2]]
+            page += [part[0], across.ABOUT_LEADS, part[1], PROFILES, part[2]]
         else:
             method += part
     if boards:
@@ -256,7 +258,10 @@ def _summary(found: Mapping[str, series.Setting], tables: Mapping[str, Standings
     page += ["## More", _more(found, out)]
     if rows := _papers_curves(boards):
         files["papers_curves.csv"] = as_csv(rows)
-    return {**files, METHOD: "\n\n".join(method) + "\n", "README.md": "\n\n".join(page) + "\n"}
+    files[METHOD] = "\n\n".join(method) + "\n"
+    if boards:
+        files[price.DETAILS] = price.markdown(found, shown)
+    return {**files, "README.md": "\n\n".join(page) + "\n"}
 
 
 def _best(leading: list[across.Together], names: list[str], boards: Mapping[str, series.Setting]) -> str:
@@ -278,11 +283,10 @@ def _best(leading: list[across.Together], names: list[str], boards: Mapping[str,
 def _more(found: Mapping[str, series.Setting], out: Path) -> str:
     """Return links to the other pages, those of one study in one line."""
     lines = [f"* [How these tables are made]({METHOD}): each strategy's settings, terms, families of tests"]
-    beside = {
-        "accuracy.md": "Accuracy by setting, with findings",
-        price.DETAILS: "The price of information: all tables",
-    }
-    lines += [f"* [{words}]({page})" for page, words in beside.items() if (out / page).exists()]
+    if (out / FINDINGS).exists():
+        lines.append(f"* [Accuracy by setting, with findings]({FINDINGS})")
+    if any(name in settings.SETTINGS for name in found):
+        lines.append(f"* [The price of information: all tables]({price.DETAILS})")
     if any(name.startswith(clock.PREFIX) for name in found):
         lines.append("* [Which leads survive slow devices](seconds/README.md)")
     studies: dict[str, list[str]] = {}

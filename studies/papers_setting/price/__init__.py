@@ -5,13 +5,15 @@ generated from the results. Each module writes one section.
 """
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from fedjax_sel import statistics
+from fedjax_sel.core.parsing import cell
+from studies import aggregates
 from studies.boards.grid import BASELINE
 from studies.boards.series import Setting as Held
 from studies.papers_setting import across, pictures
-from studies.papers_setting.price import absence, as_many, budgets, by_bytes, probes, profile, wording
+from studies.papers_setting.price import absence, as_many, budgets, probes, profile, wording
 from studies.papers_setting.settings import SETTINGS
 from studies.papers_setting.standings import Standings
 
@@ -36,9 +38,10 @@ A lead is the accuracy minus random selection's under FedAvg, as an interquartil
 optimizer (`random + fedyogi`: to `random`). At equal MB, each run stops at the megabytes of random selection. A
 row that queries all clients may then still be in its random warm-up."""
 
+MEASURES = ("last_rounds_accuracy", "accuracy_at_100_percent_of_megabytes")
+
 QUESTIONS = {
-    "Which verdict in which setting?": "accuracy-against-bytes",
-    "Does random selection catch up with equal traffic?": ("at-the-megabytes-of-the-most-expensive-strategies"),
+    "Does random selection catch up with equal traffic?": "at-the-megabytes-of-the-most-expensive-strategies",
     "How much of FedCor's lead remains with rarer probes?": "rarer-probes",
     "What do unavailable clients and lost reports change?": "unavailable-clients-and-lost-reports",
     "When has FL-DP3S's profile paid for itself?": "when-fl-dp3ss-profile-has-paid-for-itself",
@@ -56,7 +59,6 @@ def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
     """
     boards = {name: held for name, held in found.items() if name in SETTINGS}
     parts = ["# The price of information: all tables", WORDS.format(docs="../../docs")]
-    parts += ["## Accuracy against bytes", *by_bytes.section(boards, tables, ".")]
     parts += ["## At the megabytes of the most expensive strategies", *as_many.section(found)]
     parts += ["## Rarer probes", *probes.section(found)]
     parts += ["## Unavailable clients and lost reports", *absence.section(found)]
@@ -65,15 +67,14 @@ def markdown(found: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:
+def conclusions(boards: Mapping[str, Held], tables: Mapping[str, Standings], link: str) -> str:
     """Return the short page: conclusions, one picture, one table.
 
     Args:
-        found: the available results, by part.
-        tables: the standings of the main settings among them.
+        boards: the available results of the main settings.
+        tables: their standings.
         link: path from the page to the folder of results.
     """
-    boards = {name: held for name, held in found.items() if name in SETTINGS}
     parts = ["# The price of information", INTRODUCTION]
     for title, names in list(across.groups(boards).items())[:1]:
         parts += [
@@ -81,7 +82,7 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
             f"![lead against cost]({link}/{pictures.LEADS_BY_COST})",
             pictures.LEADS_IN_WORDS,
             f"## {title}, {len(names)} settings",
-            by_bytes.table(names, boards, tables),
+            table(names, boards, tables),
             READING,
         ]
     if len(parts) == 2:
@@ -91,10 +92,36 @@ def conclusions(found: Mapping[str, Held], tables: Mapping[str, Standings], link
     return "\n\n".join(parts) + "\n"
 
 
+def table(
+    names: Sequence[str], boards: Mapping[str, Held], tables: Mapping[str, Standings], only: Collection[str] = ()
+) -> str:
+    """Return cost, leads and verdicts of each row over some settings, as Markdown; cheapest first, then by lead.
+
+    Args:
+        names: names of the settings.
+        boards: the settings' results.
+        tables: the settings' standings.
+        only: the rows, all if empty.
+    """
+    together = across.of_settings({name: tables[name] for name in names})
+    sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
+    lines = ["| strategy | times random's MB | lead | better / worse | lead at equal MB | better / worse |",
+             "|---|---|---|---|---|---|"]  # fmt: skip
+    for one in sorted(together, key=lambda one: round(sent[one.name], 2)):
+        if one.name == BASELINE or (only and one.name not in only):
+            continue
+        cells = [
+            f"{aggregates.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
+            for measure in MEASURES
+        ]
+        lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _conclusions(names: list[str], boards: Mapping[str, Held], tables: Mapping[str, Standings]) -> str:
     together = across.of_settings({name: tables[name] for name in names})
     sent = {one.name: wording.times_random(one.name, names, boards) for one in together}
-    rounds, budget = by_bytes.MEASURES
+    rounds, budget = MEASURES
 
     def better(measure: str, dear: bool) -> list[str]:
         rows = [one for one in together if one.name != BASELINE and (sent[one.name] > wording.DEAR) == dear]

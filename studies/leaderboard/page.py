@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -17,7 +17,7 @@ from fedjax_sel import metrics, statistics, strategies
 from fedjax_sel.core import files
 from fedjax_sel.core.parsing import cell
 from fedjax_sel.reporting.plots import COLORS
-from fedjax_sel.statistics import BETTER, Comparison
+from fedjax_sel.statistics import BETTER, WORSE, Comparison
 from fedjax_sel.strategies import privacy
 from studies.boards import check as checks
 from studies.boards import measures, series
@@ -44,6 +44,8 @@ TESTED = {
 }
 """Measures with verdicts; each is a family in each setting. The first is the main one."""
 NUM_CLASSES = 10
+LARGEST = 0.1
+"""Limit of the picture's axes."""
 
 COMMON = """Gains are over random selection under the same optimizer, paired by seed; those of random + fedyogi are over
 random. Bold gains are significant: the joint test of all comparisons of a column has a family-wise error of 5 %
@@ -402,11 +404,12 @@ def _summary(tables: Mapping[str, Table], answers: Mapping[str, Table], of_own: 
     ]
     parts = [
         "# Leaderboard", INTRODUCTION, "\n".join(lines), COMMON.replace("DOCS", "../../docs"),
+        "![gains](gains.png)", INTERVALS,
         _families([*tables.values(), *answers.values(), *of_own.values()]),
         "## At the best round", _best_rounds(tables), _at_best(tables),
         *([f"## {OWN_TITLE}", OWN, OWN_NOTE, _both(tables, of_own)] if of_own else []),
         *(["## Objections", OBJECTIONS, _answers(answers, tables)] if answers else []),
-        "![gains](gains.png)", INTERVALS, "## Does an order of strategies transfer?", _transfer(tables),
+        "## Does an order of strategies transfer?", _transfer(tables),
         *_still_to_run([name for name in SETTINGS if name not in tables]),
     ]  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -498,8 +501,8 @@ same data as the table, random selection has its own gain over the table's (unde
 at equal seconds of the faster of the two; each is a family of one comparison."""
 
 
-INTERVALS = """Each interval (95 %) is that of one comparison; filled points are significant in the family of their
-column."""
+INTERVALS = """Each interval (95 %) is that of one comparison; colored points are significant in the family of their
+setting."""
 
 
 def _gain_and_leads(table: Table, row: str, measure: str = MAIN) -> str:
@@ -618,25 +621,40 @@ def picture(out: Path) -> bytes | None:
     found = {name: held for name in SETTINGS if (held := series.read(out / name)) is not None and BASELINE in held.rows}
     if not found:
         return None
-    figure = Figure(figsize=(8.0, 7.0), layout="constrained")
-    axes = figure.subplots()
     with_results = {row for held in found.values() for row in held.rows} - {BASELINE, "full"}
     rows: Sequence[str] = [name for name in protocol.ALGOS if name in with_results]
-    for place, (name, held) in enumerate(found.items()):
-        table, color = make_table(held.rows), COLORS[place % len(COLORS)]
-        axes.plot([], [], "o", color=color, markersize=4, label=name)
+    figure = Figure(figsize=(1.05 * len(found) + 1.0, 0.27 * len(rows) + 1.1), layout="constrained")
+    panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
+    for axes, (name, held) in zip(panels, found.items()):
+        table = make_table(held.rows)
         for height, row in enumerate(reversed(rows)):
-            one = table.found.get((MAIN, row))
-            if one is not None:
-                at = height - 0.7 * (place / max(1, len(found) - 1) - 0.5)
-                inside = color if one.is_significant else "white"
-                axes.plot([one.low, one.high], [at, at], color=color, linewidth=1)
-                axes.plot(one.difference, at, "o", color=color, markersize=4, mfc=inside)
-    for height in range(0, len(rows), 2):
-        axes.axhspan(height - 0.5, height + 0.5, color="black", alpha=0.05, linewidth=0)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.set_ylim(-0.5, len(rows) - 0.5)
-    axes.set_yticks(range(len(rows)), list(reversed(rows)))
-    axes.set_xlabel("gain in test accuracy over random selection (filled: significant)")
-    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+            if (one := table.found.get((MAIN, row))) is not None:
+                _draw_gain(axes, height, one)
+        axes.axvline(0, color="black", linewidth=0.8)
+        axes.set_title(name.replace("-", "\n", 1), fontsize="medium")
+        axes.grid(alpha=0.25)
+        axes.tick_params(length=0)
+    panels[0].set_xlim(-LARGEST, LARGEST)
+    panels[0].set_xticks((-0.05, 0.05), ("-0.05", "+0.05"), fontsize="small")
+    panels[0].set_ylim(-0.6, len(rows) - 0.4)
+    panels[0].set_yticks(range(len(rows)), list(reversed(rows)))
+    figure.supxlabel(
+        "gain in test accuracy over random selection (blue: significantly better, orange: worse)", fontsize="medium"
+    )
     return png_bytes(figure)
+
+
+_COLORS = {BETTER: COLORS[8], WORSE: COLORS[1]}
+
+
+def _draw_gain(axes: Any, height: int, one: Comparison) -> None:
+    """Draw a gain with its interval in a panel; one beyond the axis is written beside an arrow."""
+    color = _COLORS.get(one.verdict, "#9A9A9A")
+    if abs(one.difference) > LARGEST:
+        side, arrow = (-1, "◂") if one.difference < 0 else (1, "▸")
+        text = f"{arrow} {one.difference:+.2f}" if side < 0 else f"{one.difference:+.2f} {arrow}"
+        where = "left" if side < 0 else "right"
+        axes.text(0.97 * side * LARGEST, height, text, color=color, fontsize="small", ha=where, va="center")
+        return
+    axes.plot([one.low, one.high], [height, height], color=color, linewidth=1.5)
+    axes.plot(one.difference, height, "o", color=color, markersize=4.5)

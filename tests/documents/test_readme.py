@@ -68,7 +68,7 @@ def test_its_advice_follows_from_the_results():
     assert words in " ".join(READ.split())
     added = [float(task["fed_cbs + fedyogi"]["accuracy_difference"]) for task in tasks]
     words = "It adds {:.3f} (gray) and {:.3f} (color) to FedYogi; both together are most accurate in six of nine "
-    assert f"{words.format(*added)}settings of images, second in three." in " ".join(READ.split())
+    assert f"{words.format(*added)}image settings, second in three." in " ".join(READ.split())
     assert Counter(places("accuracy")) == {1: 6, 2: 3}
     verdicts = [task["random + fedyogi"]["accuracy_at_best_round_verdict"] for task in tasks]
     assert verdicts == ["better", "not significant"]

@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from scipy import stats
 
 import fedjax_sel
 from fedjax_sel.experiment import Experiment
@@ -230,34 +229,6 @@ def test_a_ceiling_counts_the_turns_of_a_loop(rivals):
     assert sum(map(ceiling.operations, found)) == 2 * 8 * 2 * (4 + 3 * 5)
 
 
-@pytest.fixture
-def papers(rivals):
-    """The module that compares with the papers, and what it reads."""
-    module = rivals("beside_papers")
-    return module, module.read(module.FILE)
-
-
-def test_a_difference_has_welchs_interval(papers):
-    module, _ = papers
-    a, b = np.array([1.0, 4.0, 2.0, 5.0, 3.0]), np.array([10.0, 9.0, 11.0, 30.0, 10.0])
-    difference, half = module.interval((a.mean(), a.std(ddof=1)), (b.mean(), b.std(ddof=1)), 5)
-    expected = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    np.testing.assert_allclose([difference - half, difference + half], [expected.low, expected.high], rtol=1e-9)
-
-
-def test_the_page_of_the_eleven_strategies_shows_what_the_command_prints(papers):
-    module, runs = papers
-    text = (module.FILE.parent / "README.md").read_text()
-    assert module.page(runs) in text
-    quoted = {  # what its sentences say of the last ten rounds
-        "0.472, 0.645 and 0.592": "gpfl",
-        "0.600, 0.709 and 0.634": "fedcor",
-    }
-    for numbers, algo in quoted.items():
-        found = [f"{float(runs[setting][algo]['last_rounds_accuracy_mean']):.3f}" for setting in module.SETTINGS]
-        assert numbers == f"{found[0]}, {found[1]} and {found[2]}" and numbers in text
-
-
 @pytest.mark.slow
 def test_rounds_per_second_measures_what_its_results_hold(rivals, monkeypatch):
     rounds, script = rivals("rounds"), rivals("rounds_per_second")
@@ -288,7 +259,6 @@ RUNS = {  # script -> arguments of a tiny run; OUT: a file that it writes, RUN: 
     "benchmarks/absence.py": "ABSENCE --out OUT",
     "benchmarks/absence_answers.py": "--seeds 2 --rounds 2 --out OUT",
     "benchmarks/asynchronous.py": "--chunks 2 --out OUT",
-    "benchmarks/beside_papers.py": "",
     "benchmarks/clock_cost.py": "--chunks 2 --out OUT",
     "benchmarks/convolutions.py": "--models lenet --turns 1 --budget 0.1 --out OUT",
     "benchmarks/family_error.py": "--repetitions 2 --out OUT",

@@ -110,7 +110,6 @@ def _megabytes(row: dict[str, str]) -> float:
 _MORE = {  # a file with a row per strategy -> what it compares
     "papers_setting/no-dropout-fmnist-1spc/table.csv": "without dropout",
     "papers_setting/lenet-fmnist-1spc/table.csv": "with LeNet-5",
-    "fmnist_eleven/comparison.csv": "500 rounds of Fashion-MNIST",
     "optimizers/comparison.csv": "five optimizers",
     "absence/available_1.csv": "unavailable clients",
 }

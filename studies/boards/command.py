@@ -27,9 +27,8 @@ class Study(NamedTuple):
         epilog: of `--help`.
         grids: module with `GRIDS`, by part.
         pages: module with `write(out, changed)`, which writes the pages of a results folder and returns the parts with
-            results; `changed` has the parts whose pictures changed, None: all. If it has `check(out)`, this compares a
-            results folder with its curves, and returns a line per difference.
-        has_check: whether `pages` has `check`.
+            results; `changed` has the parts whose pictures changed, None: all. `check(out)` compares a results folder
+            with its curves, and returns a line per difference.
     """
 
     name: str
@@ -37,7 +36,6 @@ class Study(NamedTuple):
     epilog: str
     grids: str
     pages: str
-    has_check: bool = True
 
 
 def main(study: Study, arguments: Sequence[str]) -> int:
@@ -52,8 +50,7 @@ def main(study: Study, arguments: Sequence[str]) -> int:
     """
     parser = make_parser(study)
     flags = parser.parse_args(arguments)
-    check = study.has_check and flags.check
-    no_run = "--pages" if flags.pages else "--check" if check else None
+    no_run = "--pages" if flags.pages else "--check" if flags.check else None
     if flags.list:
         _list(import_module(study.grids).GRIDS)
         return 0
@@ -64,7 +61,7 @@ def main(study: Study, arguments: Sequence[str]) -> int:
     if no_run and (idle := [name for name in _OF_RUNS if getattr(flags, name) != parser.get_default(name)]):
         raise UserError(f"--{idle[0].replace('_', '-')}: has no effect with {no_run}, which runs nothing; remove it")
     pages = import_module(study.pages)
-    if check:
+    if flags.check:
         return _check(pages.check(flags.out), flags.out)
     grids: Mapping[str, Grid] = import_module(study.grids).GRIDS
     parts = chosen(flags.parts, grids)
@@ -114,12 +111,11 @@ def make_parser(study: Study) -> Parser:
     without_runs.add_argument(
         "--pages", action="store_true", help="rewrite pages, tables and plots of all parts without any run"
     )
-    if study.has_check:
-        without_runs.add_argument(
-            "--check",
-            action="store_true",
-            help="compare pages and verdicts with the curves, and the commits of runs with the protocol's",
-        )
+    without_runs.add_argument(
+        "--check",
+        action="store_true",
+        help="compare pages and verdicts with the curves, and the commits of runs with the protocol's",
+    )
     grid_flags.add(parser, "the part's", Path("runs") / study.name.replace("-", "_"), "results folder")
     return parser
 

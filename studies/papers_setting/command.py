@@ -16,6 +16,8 @@ EPILOG = """examples:
                                                      a quick trial: two seeds, a tenth of the rounds
   python -m studies papers-setting --pages --out results/papers_setting
                                                      rewrite pages, tables and plots without any run
+  python -m studies papers-setting --check --out results/papers_setting
+                                                     compare them with their curves
 
 DIR/PART then holds curves.csv.gz (accuracy and bytes of every round) and the files derived from it: README.md,
 table.csv (means), seeds.csv (one line per seed), pairs.csv (significance tests) and a plot. DIR holds the summary of
@@ -28,14 +30,7 @@ others are in the tables); 129 terminal closed; 130 interrupted.
 """
 
 
-STUDY = Study(
-    "papers-setting",
-    DESCRIPTION,
-    EPILOG,
-    "studies.papers_setting.grids",
-    "studies.papers_setting.pages",
-    has_check=False,
-)
+STUDY = Study("papers-setting", DESCRIPTION, EPILOG, "studies.papers_setting.grids", "studies.papers_setting.pages")
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,6 +11,7 @@ from fedjax_sel import UserError, statistics
 from fedjax_sel.core import files as whole_files
 from fedjax_sel.core.parsing import cell
 from studies import aggregates
+from studies.boards import check as checks
 from studies.boards import series
 from studies.boards.grid import BASELINE, contender
 from studies.boards.measures import LAST_SHARE, last_rounds
@@ -80,6 +81,8 @@ The strategies of this table head to head, at most the four with the best means,
 mean over the settings. The pairs are one family of tests; they hold for other seeds, not for other settings."""
 METHOD = "method.md"
 """Name of the page on the method."""
+SUMMARY, SECONDS = ".", "seconds"
+"""Folders of the pages on all parts, in the results folder."""
 FINDINGS = "accuracy.md"
 """Name of the page with findings, written by hand."""
 
@@ -97,19 +100,39 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
     Raises:
         UserError: a series is damaged, or a file cannot be written.
     """
+    changed = set(GRIDS) if changed is None else set(changed)
+    drawn_from = {SUMMARY: {*settings.SETTINGS}, SECONDS: {one for one in GRIDS if one.startswith(clock.PREFIX)}}
+    folders = _folders(out)
+    for folder, files in folders.items():
+        _save(out / folder, files, not changed.isdisjoint(drawn_from.get(folder, {folder})))
+    return [name for name in folders if name in GRIDS]
+
+
+def check(out: Path) -> list[str]:
+    """Return a line per page or table that does not follow from its curves, and per run older than the settings."""
+    texts = {
+        str(Path(folder, name)): text
+        for folder, files in _folders(out).items()
+        for name, text in files.items()
+        if isinstance(text, str)
+    }
+    return checks.differences(out, texts, Path(settings.__file__), GRIDS)
+
+
+def _folders(out: Path) -> dict[str, Files]:
+    """Return the files of each folder in a results folder: those of the parts with results, and of all together."""
     found = {name: held for name in GRIDS if (held := series.read(out / name)) is not None}
     tables = {name: standings_of(held) for name, held in found.items()}
-    changed = set(GRIDS) if changed is None else set(changed)
-    for name, held in found.items():
-        files = _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name])
-        _save(out / name, files, name in changed)
+    folders = {
+        name: _draws(name, held) if tuning_page.is_draws(name) else _setting(name, found, tables[name])
+        for name, held in found.items()
+    }
     if clock.has_results(tables):
         picture = partial(pictures.leads_in_seconds, clock.leads(tables))
-        files = {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture}
-        _save(out / "seconds", files, any(name.startswith(clock.PREFIX) for name in changed))
+        folders[SECONDS] = {"README.md": clock.markdown(found, tables), "leads_in_seconds.png": picture}
     if found:
-        _save(out, _summary(found, tables, out), not changed.isdisjoint(settings.SETTINGS))
-    return list(found)
+        folders[SUMMARY] = _summary(found, tables, out)
+    return folders
 
 
 def price_of_information(out: Path, link: str) -> str:

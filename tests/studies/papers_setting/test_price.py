@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from studies.boards import measures, series
+from studies.boards import check, measures, series
 from studies.papers_setting import information, pages, price
 from studies.papers_setting.price import absence, as_many, budgets, profile, wording
 from studies.papers_setting.settings import SETTINGS
@@ -180,5 +180,12 @@ def test_the_committed_page_is_up_to_date():
 
 @pytest.mark.slow
 def test_the_committed_tables_are_up_to_date():
-    text = (RESULTS / price.DETAILS).read_text(encoding="utf-8")
-    assert text == all_tables(RESULTS), "run python -m studies papers-setting --pages --out results/papers_setting"
+    assert pages.check(RESULTS) == []
+
+
+def test_the_check_finds_tables_that_do_not_follow_from_the_curves(results, monkeypatch):
+    monkeypatch.setattr(check, "_older", lambda *_: [])
+    (results / price.DETAILS).write_text(all_tables(results), encoding="utf-8")
+    different = "\n".join(pages.check(results))
+    assert "fmnist-1spc/table.csv does not follow from the curves" in different
+    assert price.DETAILS not in different

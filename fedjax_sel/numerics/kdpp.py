@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import decompositions
 
 _HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positive semidefinite
@@ -57,7 +58,9 @@ def eigendecompose_subset(similarity: jax.Array, available: jax.Array) -> tuple[
         zero rows, and zero columns.
     """
     chex.assert_shape(similarity, 2 * available.shape)
-    return lax.platform_dependent(similarity, available, tpu=_subset_by_rotations, default=_subset_by_lapack)
+    return lax.platform_dependent(
+        similarity, available, tpu=_subset_by_rotations, cuda=_subset_by_eigenvectors, default=_subset_by_lapack
+    )
 
 
 def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -77,6 +80,33 @@ def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.
     vectors = jnp.where(is_available[:, None] & inside[None, :], vectors_transposed.T, zero)
     back = jnp.argsort(order)
     return _squared_spectrum(jnp.where(inside, values, zero), vectors[back])
+
+
+def _subset_by_eigenvectors(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Decompose S D by the eigenvectors of [[0, S D], [D S, 0]], which CUDA computes for all replicates at once.
+
+    A singular triple (s, u, v) of S D gives the eigenvalues s and -s with the eigenvectors (u, v) and (u, -v). Two
+    shifts of the diagonal separate the other vectors from the largest eigenvalues: a small one those of u without v in
+    the null space, a large one the unavailable items.
+    """
+    n = similarity.shape[0]
+    with enable_x64(similarity.dtype == jnp.float64):  # traced again by a `vmap` of a scan
+        zero, one, two, three = (jnp.asarray(number, similarity.dtype) for number in (0, 1, 2, 3))
+        identity = jnp.eye(n, dtype=similarity.dtype)
+        matrix = jnp.where(available[None, :], similarity, zero)
+        scale = jnp.sqrt(jnp.sum(matrix**2))  # above every singular value
+        small = jnp.asarray(50 * n * jnp.finfo(similarity.dtype).eps, similarity.dtype) * scale
+        large = two * scale + one
+        above = jnp.concatenate([-small * identity, matrix], axis=1)
+        below = jnp.concatenate([matrix.T, -large * jnp.diag((~available).astype(similarity.dtype))], axis=1)
+        _, vectors = jnp.linalg.eigh(jnp.concatenate([above, below]))
+        inside = jnp.arange(n) < jnp.sum(available)
+        vectors = jnp.where(available[:, None] & inside[None, :], vectors[n:, ::-1][:, :n], zero)
+        vectors = vectors / jnp.where(inside, jnp.sqrt(jnp.sum(vectors**2, axis=0)), one)
+        gram = lax.dot(vectors.T, vectors, precision=_HIGHEST)
+        vectors = lax.dot(vectors, three * identity - gram, precision=_HIGHEST) / two  # orthogonal to rounding
+        lengths = jnp.sqrt(jnp.sum(lax.dot(matrix, vectors, precision=_HIGHEST) ** 2, axis=0))
+    return _squared_spectrum(lengths, vectors)
 
 
 def _subset_by_rotations(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -30,7 +30,8 @@ WORDS = """\
 
 INTRODUCTION = """\
 A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
-strategy then selects better."""
+strategy then selects better. This page has the [papers' setting]({link}/README.md), with FedCor's dropout and learning
+rate. The [leaderboard](../results/leaderboard/README.md), with tuned rates, also compares at equal megabytes."""
 
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
@@ -75,7 +76,7 @@ def conclusions(boards: Mapping[str, Held], tables: Mapping[str, Standings], lin
         tables: their standings.
         link: path from the page to the folder of results.
     """
-    parts = ["# The price of information", INTRODUCTION]
+    parts = ["# The price of information", INTRODUCTION.format(link=link)]
     for title, names in list(across.groups(boards).items())[:1]:
         parts += [
             _conclusions(names, boards, tables),

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fedjax_sel.core.jax_settings import enable_x64
 from fedjax_sel.numerics import decompositions
 
 _HIGHEST = lax.Precision.HIGHEST  # a bfloat16 or TF32 Gram matrix is not positive semidefinite
@@ -83,29 +82,31 @@ def _subset_by_lapack(similarity: jax.Array, available: jax.Array) -> tuple[jax.
 
 
 def _subset_by_eigenvectors(similarity: jax.Array, available: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Decompose S D by the eigenvectors of [[0, S D], [D S, 0]], which CUDA computes for all replicates at once.
+    """Decompose S D by the eigenvectors of [[-a I, S D], [D S, -b (I - D)]].
 
-    A singular triple (s, u, v) of S D gives the eigenvalues s and -s with the eigenvectors (u, v) and (u, -v). Two
-    shifts of the diagonal separate the other vectors from the largest eigenvalues: a small one those of u without v in
-    the null space, a large one the unavailable items.
+    CUDA computes the eigenvectors of many replicates at once (jaxlib 0.11), and singular vectors one after another.
+    Without the shifts a and b, each singular triple (s, u, v) of S D has the eigenvalues s and -s with the eigenvectors
+    (u, v) and (u, -v). The shifts keep the directions of u and v. The small a moves the vectors u of a null space below
+    zero, apart from its vectors v; the large b moves the unavailable items. The largest eigenvalues are then those of
+    the available items, and the singular values are the lengths |S D v|.
     """
     n = similarity.shape[0]
-    with enable_x64(similarity.dtype == jnp.float64):  # traced again by a `vmap` of a scan
-        zero, one, two, three = (jnp.asarray(number, similarity.dtype) for number in (0, 1, 2, 3))
-        identity = jnp.eye(n, dtype=similarity.dtype)
-        matrix = jnp.where(available[None, :], similarity, zero)
-        scale = jnp.sqrt(jnp.sum(matrix**2))  # above every singular value
-        small = jnp.asarray(50 * n * jnp.finfo(similarity.dtype).eps, similarity.dtype) * scale
-        large = two * scale + one
-        above = jnp.concatenate([-small * identity, matrix], axis=1)
-        below = jnp.concatenate([matrix.T, -large * jnp.diag((~available).astype(similarity.dtype))], axis=1)
-        _, vectors = jnp.linalg.eigh(jnp.concatenate([above, below]))
-        inside = jnp.arange(n) < jnp.sum(available)
-        vectors = jnp.where(available[:, None] & inside[None, :], vectors[n:, ::-1][:, :n], zero)
-        vectors = vectors / jnp.where(inside, jnp.sqrt(jnp.sum(vectors**2, axis=0)), one)
+    zero, one, two, three = (jnp.asarray(number, similarity.dtype) for number in (0, 1, 2, 3))
+    identity = jnp.eye(n, dtype=similarity.dtype)
+    matrix = jnp.where(available[None, :], similarity, zero)
+    scale = jnp.sqrt(jnp.sum(matrix**2))  # at least the largest singular value
+    resolution = jnp.asarray(50 * n * jnp.finfo(similarity.dtype).eps, similarity.dtype)
+    small, large = resolution * jnp.where(scale > 0, scale, one), two * scale + one
+    above = jnp.concatenate([-small * identity, matrix], axis=1)
+    below = jnp.concatenate([matrix.T, -large * jnp.diag((~available).astype(similarity.dtype))], axis=1)
+    _, vectors = jnp.linalg.eigh(jnp.concatenate([above, below]))
+    inside = jnp.arange(n) < jnp.sum(available)
+    vectors = jnp.where(available[:, None] & inside[None, :], vectors[n:, ::-1][:, :n], zero)
+    vectors = vectors / jnp.where(inside, jnp.sqrt(jnp.sum(vectors**2, axis=0)), one)
+    for _ in range(2):  # Newton's steps make vectors of near-zero singular values orthogonal
         gram = lax.dot(vectors.T, vectors, precision=_HIGHEST)
-        vectors = lax.dot(vectors, three * identity - gram, precision=_HIGHEST) / two  # orthogonal to rounding
-        lengths = jnp.sqrt(jnp.sum(lax.dot(matrix, vectors, precision=_HIGHEST) ** 2, axis=0))
+        vectors = lax.dot(vectors, three * identity - gram, precision=_HIGHEST) / two
+    lengths = jnp.sqrt(jnp.sum(lax.dot(matrix, vectors, precision=_HIGHEST) ** 2, axis=0))
     return _squared_spectrum(lengths, vectors)
 
 

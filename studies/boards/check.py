@@ -21,7 +21,7 @@ def differences(out: Path, texts: Mapping[str, str], protocol: Path, names: Iter
         UserError: there is nothing to check.
     """
     if not texts:
-        raise UserError(f"--check: {out} contains no curves.csv.gz of any part; give --out")
+        raise UserError(f"--check: no part in {out} has a page to check; give --out")
     found = [
         f"{out / name} does not follow from the curves; --pages rewrites it"
         for name, text in texts.items()

@@ -90,10 +90,11 @@ def main(study: Study, arguments: Sequence[str]) -> int:
     written = pages.write(flags.out, changed)
     if written:
         print(f"Written to {flags.out} (README.md, PNGs; {', '.join(written)})")
-    elif flags.pages:
-        raise UserError(f"--pages: {flags.out} contains no curves.csv.gz of any part; give the --out of an earlier run")
     else:
-        print(f"No page in {flags.out} yet: a setting needs its row of random selection")
+        why = f"no part in {flags.out} has a row of random selection, which a page needs"
+        if flags.pages:
+            raise UserError(f"--pages: {why}; give the --out of an earlier run")
+        print(f"No page yet: {why}")
     return grid_flags.SOME_FAILED if failed else 0
 
 

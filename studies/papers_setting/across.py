@@ -42,7 +42,7 @@ ABOUT_LEADS = f"""\
 Leads are over random selection under FedAvg. Better and worse compare a row with random selection under its own
 optimizer, and {BASELINE} + {SERVER_OPTIMIZER} with {BASELINE}. IQM is the interquartile mean, the mean of the middle
 half of all settings' seeds. Its 95 % interval resamples seeds and is not corrected. It holds for other seeds, not for
-other settings. It excludes the quarter of the runs with the largest leads, which can be all runs of a setting; the
+other settings. The IQM excludes the quarter of the runs with the largest leads, which can be all runs of a setting; the
 plain mean includes them."""
 """Explanation above a table of leads."""
 
@@ -123,18 +123,13 @@ def ahead(one: Together) -> bool:
     return 2 * verdicts.count(statistics.BETTER) >= len(verdicts) and statistics.WORSE not in verdicts
 
 
-def counted(verdicts: list[str], among: str = " of {}") -> str:
-    """Return the numbers of better and worse verdicts as text; empty if the row has no baseline.
-
-    Args:
-        verdicts: one verdict per setting.
-        among: words behind the numbers, with the number of settings.
-    """
+def counted(verdicts: list[str]) -> str:
+    """Return the numbers of better and worse verdicts, one per setting, as text; empty if the row has no baseline."""
     if not any(verdicts):
         return ""
     if set(verdicts) == {statistics.TOO_FEW_SEEDS}:
         return statistics.TOO_FEW_SEEDS
-    return f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)}{among.format(len(verdicts))}"
+    return f"{verdicts.count(statistics.BETTER)} / {verdicts.count(statistics.WORSE)}"
 
 
 def as_markdown(together: list[Together]) -> str:
@@ -158,6 +153,6 @@ def as_markdown(together: list[Together]) -> str:
         leads.append(f"| {cell(one.name)} | " + " | ".join(cells) + " |")
         if one.name != BASELINE:
             verdicts.append(
-                f"| {cell(one.name)} | " + " | ".join(counted(one.verdicts[measure], "") for measure in TESTED) + " |"
+                f"| {cell(one.name)} | " + " | ".join(counted(one.verdicts[measure]) for measure in TESTED) + " |"
             )
     return "\n".join([*leads, "", *verdicts])

@@ -109,7 +109,7 @@ def write(out: Path, changed: Collection[str] | None = None) -> list[str]:
 
 
 def check(out: Path) -> list[str]:
-    """Return a line per page or table that does not follow from its curves, and per run older than the settings."""
+    """Return a line per file that does not follow from its curves, and per part with a run older than the settings."""
     texts = {
         str(Path(folder, name)): text
         for folder, files in _folders(out).items()

@@ -132,23 +132,27 @@ def test_eigenpairs_rebuild_the_kernel_and_small_eigenvalues_survive():
     assert (np.asarray(values, np.float32) > 0).all()
 
 
-@pytest.mark.parametrize("spread", [1e-4, 0.0])  # of the clients of a group; without it the rank is 4
-def test_the_decompositions_of_cpus_and_gpus_agree(spread):
+@pytest.mark.parametrize("spread,rank", [(1e-4, 20), (0.0, 4), (np.inf, 0)])  # of the clients of a group
+def test_the_decomposition_by_eigenvectors_is_that_by_singular_values(spread, rank):
     rng = np.random.default_rng(1)
-    profiles = np.repeat(rng.normal(size=(4, 8)), 5, axis=0) + spread * rng.normal(size=(20, 8))
-    distances = np.linalg.norm(profiles[:, None] - profiles[None], axis=2)
-    available = rng.permutation(20) < 13
-    with enable_x64(True):
-        given = jnp.asarray(1 - distances / distances.max()), jnp.asarray(available)
-        (expected, left), (values, right) = jax.device_get(
-            [kdpp._subset_by_lapack(*given), kdpp._subset_by_eigenvectors(*given)]
-        )
-    assert (values > 0).sum() == (expected > 0).sum() == (13 if spread else 4)
-    np.testing.assert_allclose(values, expected, rtol=1e-8, atol=0)
-    np.testing.assert_allclose((right * values) @ right.T, (left * expected) @ left.T, atol=1e-12)
-    kept = np.diag(right.T @ right)
-    np.testing.assert_allclose(right.T @ right, np.diag(np.round(kept)), atol=1e-12)
-    assert round(kept.sum()) == 13 and not right[~available].any()
+    similarity = np.zeros((20, 20))
+    if rank:
+        profiles = np.repeat(rng.normal(size=(4, 8)), 5, axis=0) + spread * rng.normal(size=(20, 8))
+        distances = np.linalg.norm(profiles[:, None] - profiles[None], axis=2)
+        similarity = 1 - distances / distances.max()
+    for num_available in (20, 13, 1, 0):
+        available = rng.permutation(20) < num_available
+        with enable_x64(True):
+            given = jnp.asarray(similarity), jnp.asarray(available)
+            (expected, left), (values, right) = jax.device_get(
+                [kdpp._subset_by_lapack(*given), kdpp._subset_by_eigenvectors(*given)]
+            )
+        assert (values > 0).sum() == (expected > 0).sum() <= min(rank, num_available)
+        np.testing.assert_allclose(values, expected, rtol=1e-8, atol=0)
+        np.testing.assert_allclose((right * values) @ right.T, (left * expected) @ left.T, atol=1e-12)
+        lengths = (right**2).sum(axis=0)
+        np.testing.assert_allclose(right.T @ right, np.diag(np.round(lengths)), atol=1e-12)
+        assert round(lengths.sum()) == num_available and not right[~available].any()
 
 
 @pytest.mark.slow

@@ -26,12 +26,13 @@ WORDS = """\
 * **At equal MB**, each run stops once it has sent the megabytes of random selection.
 * "Minus X" in a heading is the row's accuracy minus that of X.
 * A family of tests is one column in one setting. In the last two sections it is one setting's budgets, or one budget's
-  strategies. The main tables' families have more rows, so the same difference can be not significant there."""
+  strategies. The families of [the settings' pages](README.md) have more rows; there, the same difference can be not
+  significant."""
 
 INTRODUCTION = """\
 A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
-strategy then selects better. This page has the [papers' setting]({link}/README.md), with FedCor's dropout and learning
-rate. The [leaderboard](../results/leaderboard/README.md), with tuned rates, also compares at equal megabytes."""
+strategy then selects better. This page covers the [papers' setting]({link}/README.md), with FedCor's dropout and
+learning rate. The [leaderboard](../results/leaderboard/README.md) makes the same comparisons with tuned rates."""
 
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
@@ -112,7 +113,7 @@ def table(
         if one.name == BASELINE or (only and one.name not in only):
             continue
         cells = [
-            f"{aggregates.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure], '')}"
+            f"{aggregates.interquartile_mean(one.leads[measure]):+.3f} | {across.counted(one.verdicts[measure])}"
             for measure in MEASURES
         ]
         lines.append(f"| {cell(one.name)} | {sent[one.name]:.2f} | {' | '.join(cells)} |")

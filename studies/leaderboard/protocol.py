@@ -14,7 +14,8 @@ under FedAvg; so their grid has larger ones since, and rows under FedYogi use it
 
 **Own parameters.** In the settings `OWN`, each strategy also has eight draws of its own parameters and of its learning
 rate (a third to three times the tuned rate, by its logarithm), beside its defaults; random selection has eight draws of
-the learning rate. The best draw on tuning seeds and examples then runs on the seeds of the leaderboard.
+the learning rate. A number of candidates below the cohort's size is raised to it (one draw of color, which could not
+run). The best draw on tuning seeds and examples then runs on the seeds of the leaderboard.
 
 **Runs.** Twelve seeds (`look-cnn`: six), paired: equal partitions, initial weights and random streams per seed. Each
 client keeps a fifth of its examples as its own test; the server keeps a twentieth of the training set, in all rows. In
@@ -255,9 +256,11 @@ def draws(setting: Setting, rates: Rates) -> dict[str, Config]:
 def _draw(config: Config, algo: str, number: int, rates: Rates) -> Config:
     factors = FACTOR ** np.random.default_rng(zlib.crc32(f"rate of {algo}".encode())).uniform(-1, 1, tuning.DRAWS)
     drawn = tuning.drawn(algo)
-    own = drawn[number - 1] if 0 < number <= len(drawn) else {}
+    own = dict(drawn[number - 1]) if 0 < number <= len(drawn) else {}
+    if "num_candidates" in own:
+        own["num_candidates"] = max(own["num_candidates"], config.selection.num_selected)
     rate = rates.client * (factors[number - 1] if number else 1.0)
-    return config.replace(algo=algo, algo_args=dict(own), learning_rate=float(f"{rate:.3g}"))
+    return config.replace(algo=algo, algo_args=own, learning_rate=float(f"{rate:.3g}"))
 
 
 def chosen_draws(setting: Setting, held: Held) -> dict[str, Config]:

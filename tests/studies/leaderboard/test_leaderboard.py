@@ -45,6 +45,13 @@ def test_all_strategies_use_the_rates_that_are_best_for_random_selection():
         assert config.training.server_learning_rate == (0.01 if under_fedyogi else None)
 
 
+@pytest.mark.parametrize("name", protocol.OWN)
+def test_every_draw_has_enough_candidates(name):
+    for config in protocol.draws(SETTINGS[name], protocol.Rates(0.1)).values():
+        for parameter, value in config.selection.algo_args:
+            assert parameter != "num_candidates" or value >= config.selection.num_selected
+
+
 def test_every_strategy_has_the_same_number_of_draws_and_the_best_one_runs():
     rows = protocol.draws(GRAY, protocol.Rates(0.1))
     counts = {algo: sum(name.startswith(f"{algo} draw=") for name in rows) for algo in protocol.ALGOS}

@@ -71,7 +71,7 @@ def right_singular_vectors(matrix: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 @_in_turn_on_cpus
 def triangular_factor(matrix: jax.Array) -> jax.Array:
-    """Return the upper triangular factor R of one square matrix Q R, [N, N], with Q orthogonal."""
+    """Return the upper triangular factor R, [min(M, N), N], of one matrix Q R, [M, N], with Q orthogonal."""
     return jnp.linalg.qr(matrix, mode="r")
 
 

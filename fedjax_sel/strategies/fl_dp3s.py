@@ -24,6 +24,7 @@ Differs from the paper:
 * The gradient profiles are measured once, at w^0, like the others; the paper does not specify this.
 * pool=M is for many clients. Without a pool, S takes N^2 floats, and its decomposition N^3 operations, once. With a
   pool, each round draws M clients uniformly, and the cohort from their k-DPP: M^2 floats and M^3 operations per round.
+  The profiles are rotated once into min(N, Q) coordinates, so that distances of gradients cost no more.
 """
 
 from typing import Literal, NamedTuple
@@ -53,6 +54,13 @@ class State(NamedTuple):
     similarity_rest: jax.Array  # rounding error of `similarity`, float32 [N, N]
     eigenvalues: jax.Array  # eigenvalues of L = S^T S, ascending, float32 [N]
     eigenvectors: jax.Array  # eigenvectors of L, as columns, float32 [N, N]
+
+
+class Profiles(NamedTuple):
+    """The profiles in at most N coordinates, with a pool; constant. A rotation keeps their distances."""
+
+    rounded: jax.Array  # rounded to float32, [N, min(N, Q)]
+    rest: jax.Array  # rounding error of `rounded`, float32 [N, min(N, Q)]
 
 
 def fl_dp3s(
@@ -94,16 +102,20 @@ def fl_dp3s(
         spectrum = _of_sufficient_rank(*_of_available(state, available), k)
         return jnp.where(available.sum() >= k, kdpp.inclusion_probabilities(*spectrum, k), 1.0)
 
-    def select_from_pool(key, state, now: Now) -> Selection:
+    def init_of_pool(key: jax.Array, now: Now) -> Profiles:
+        fact = getattr(now.info, request.kind)
+        profiles = known_or_mean(fact.value.astype(jnp.float64), fact.age)
+        profiles = profiles - profiles[:1]  # equal profiles become zero, and stay equal
+        return Profiles(*decompositions.split(decompositions.triangular_factor(profiles.T).T))
+
+    def select_from_pool(key, state: Profiles, now: Now) -> Selection:
         n, k, available = now.env.num_clients, now.env.num_selected, now.available
         check_count("fl_dp3s: pool", size, now.env, least=k)
-        fact = getattr(now.info, request.kind)
-        profiles = known_or_mean(fact.value, fact.age)
         key_pool, key_cohort = jax.random.split(key)
         drawn = sampling.uniform_without_replacement(key_pool, n, size, available)
         drawn_available = None if available is None else available[drawn]
         with enable_x64(True):
-            similarity = similarity_of_profiles(profiles[drawn].astype(jnp.float64))
+            similarity = similarity_of_profiles(decompositions.joined(state.rounded[drawn], state.rest[drawn]))
             spectrum = _spectrum(similarity, drawn_available)
         spectrum = _of_sufficient_rank(*spectrum, k)
         if drawn_available is None:
@@ -111,7 +123,7 @@ def fl_dp3s(
         return Selection.of(drawn[_sample_available(key_cohort, spectrum, k, drawn_available)], available)
 
     if pool is not None:
-        return Strategy("fl_dp3s", select_from_pool, (request,))
+        return Strategy("fl_dp3s", select_from_pool, (request,), init=init_of_pool)
     return Strategy("fl_dp3s", select, (request,), init=init, inclusion=inclusion)
 
 

@@ -96,7 +96,20 @@ def twin_law_of_near_duplicates(profiles, k, available):
 @pytest.fixture
 def on_a_tpu(monkeypatch):
     """Float64 is decomposed as it is there."""
-    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, tpu, default: tpu(*given))
+    monkeypatch.setattr(jax.lax, "platform_dependent", lambda *given, tpu, **others: tpu(*given))
+
+
+@pytest.fixture
+def on_cuda(monkeypatch):
+    """Float64 is decomposed as it is there."""
+    monkeypatch.setattr(
+        jax.lax, "platform_dependent", lambda *given, default, cuda=None, **others: (cuda or default)(*given)
+    )
+
+
+@pytest.mark.slow
+def test_near_duplicates_keep_their_law_on_cuda(on_cuda):
+    assert_law_of_near_duplicates_where_some_are_away(0)
 
 
 @pytest.mark.slow

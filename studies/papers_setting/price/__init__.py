@@ -31,8 +31,9 @@ WORDS = """\
 
 INTRODUCTION = """\
 A [query of clients](information_and_cost.md) costs megabytes (MB) and client work. Its answer helps only if the
-strategy then selects better. This page covers the [papers' setting]({link}/README.md), with FedCor's dropout and
-learning rate. The [leaderboard](../results/leaderboard/README.md) makes the same comparisons with tuned rates."""
+strategy then selects better. This page covers the
+[papers' setting]({link}/README.md), with FedCor's dropout and learning rate. The
+[leaderboard](../results/leaderboard/README.md) makes the same comparisons with tuned rates."""
 
 READING = """\
 A lead is the accuracy minus random selection's under FedAvg, as an interquartile mean over settings and seeds.
